@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
+from qlm.gateway.api.lateness import LATE_MS, MET
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
@@ -49,8 +50,9 @@ _STREAMS: Final = """\
 With `"stream": true` the answer is a list of server-sent events: `data:` with an object \
 ([chat](#chat-event), [text](#text-event)); the last one is `data: [DONE]`. A request that ends badly after \
 its stream began ends with `event: error`, whose data is an [error](#errors). While nothing comes, comments \
-(`: keep-alive`) do. With `x-qlm-stream: resumable`, each event has an `id:` with the output tokens so far; \
-`x-qlm-stream: plain` leaves out the comments."""
+(`: keep-alive`) do. The last event with text, and the usage, have a field `qlm`: whether the request met \
+its objective, and by how much it was late. With `x-qlm-stream: resumable`, each event has an `id:` with the \
+output tokens so far; `x-qlm-stream: plain` leaves out the comments."""
 
 _NEUTRAL: Final = """\
 Clients send these fields of features that QLM does not have. They are accepted as `null` and at the \
@@ -65,6 +67,8 @@ back, and `x-should-retry` whether to."""
 _PAGES: Final = "all answers to pages of `http.allowed_origins`"
 _ANSWER_HEADERS: Final = (
     ("x-request-id", "all answers", "The id of the request if it has one, else one of this answer alone."),
+    (MET, "whole answers", "`true` or `false`: whether the request met its objective, if it has one."),
+    (LATE_MS, "whole answers", "By how many milliseconds it was late; 0 if it was not."),
     ("location", "202 of a request", "Where the request can be looked up."),
     ("preference-applied", "202 of a request", "`respond-async`"),
     ("retry-after", "429, 503", "Whole seconds after which to come back, at least 1."),

@@ -18,7 +18,7 @@ from qlm.gateway.api.objective import (
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
-from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX
+from qlm.gateway.http.admin import LATE_OF, LIST_DEFAULT, LIST_MAX
 from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.requests import OFFSET_MAX
 from qlm.gateway.sessions.dead_letters import LETTERS_MAX
@@ -97,6 +97,11 @@ _QUERY: Final[Mapping[str, Input]] = {
     ),
     "state": Input("text", " or ".join(f"`{each}`" for each in RequestState), "Only requests in this state."),
     "model": Input("text", "", "Only requests that name this model."),
+    "late": Input(
+        "text",
+        "`true` or `false`",
+        f"Only requests that missed their objective, or are late already, of the newest {LATE_OF}.",
+    ),
     "limit": Input(
         "whole number", f"1 to {LIST_MAX}", f"Largest number of entries; {LIST_DEFAULT} if not given."
     ),

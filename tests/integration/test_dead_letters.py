@@ -187,7 +187,7 @@ async def test_what_runs_or_has_ended_is_only_removed(cluster: Cluster, http: ht
     await cluster.store.cancel(ended.id)
     for request, why in ((running, "runs on gpu-7"), (ended, "has ended: cancelled")):
         await move_to_dead_letters(cluster.broker, request)
-        (settled,) = (await http.post(f"/dead/{request.id}/retry")).json()["settled"]
+        (settled,) = (await http.post(f"/dead/chatcmpl-{request.id}/retry")).json()["settled"]
         assert settled["result"] == "removed"
         assert settled["why"].endswith(why)
         assert await cluster.broker.depth(request.cls.queue) == 0

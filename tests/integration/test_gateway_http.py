@@ -12,6 +12,7 @@ import openai
 import orjson
 import pytest
 
+from qlm.agents.batching.call_objective import call_objective
 from qlm.broker.codec import decode_request
 from qlm.controller.core.history.codec import history_to_plain
 from qlm.controller.core.history.history import History
@@ -26,6 +27,7 @@ from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
+from qlm.domain.slo import ReadingSlo
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
@@ -631,6 +633,74 @@ async def test_delete_cancels_a_running_request(cluster: Cluster, url: str, http
     assert (await waiting).status_code == 499
 
 
+async def said_of(http: httpx.AsyncClient, url: str, id: str) -> str:
+    """Wait until a request has ended, and return what its error says."""
+    await until(lambda: ended(http, url, id))
+    status = (await http.get(f"{url}/v1/requests/{id}")).json()
+    return str(status["error"]["message"])
+
+
+async def ended(http: httpx.AsyncClient, url: str, id: str) -> bool:
+    return bool((await http.get(f"{url}/v1/requests/{id}")).json()["status"] == "ended")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_cancelled_request_says_who_ended_it(
+    cluster: Cluster, url: str, admin_url: str, http: httpx.AsyncClient, waits: bool
+) -> None:
+    cluster.agent.pause_at = 3
+    if waits:
+        await cluster.agent.rest()
+    headers = {"prefer": "respond-async"}
+    ids = [
+        (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).json()["id"]
+        for _ in range(2)
+    ]
+    if not waits:
+        await until(lambda: len(cluster.agent.leased) == 2)
+    await http.delete(f"{url}/v1/requests/{ids[0]}")
+    await http.delete(f"{admin_url}/admin/v1/requests/{ids[1]}")
+    asked = [await said_of(http, url, id) for id in ids]
+    assert asked[0] == "the request was cancelled: its client asked for that"
+    assert asked[1] == "the request was cancelled: an operator asked for that"
+
+
+async def test_an_abandoned_request_says_that_its_client_disconnected(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    stream = await abandoned(http, cluster, url, COMPLETION | {"resume_grace_s": 0.1})
+    assert await said_of(http, url, stream) == (
+        "the request was cancelled: its client disconnected, and no client resumed it within 0.1 s"
+    )
+
+
+async def test_an_expired_request_says_it_once(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
+    await cluster.agent.rest()
+    body = COMPLETION | {"slo": {"deadline_ms": 1, "on_miss": "drop"}}
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=body))
+    await until(lambda: cluster.store.expire(SystemClock().now_ns()))
+    answer = await waiting
+    assert answer.status_code == 504
+    assert refusal(answer)["message"] == "the request's deadline passed before it was answered"
+    assert answer.headers["x-qlm-met"] == "false"
+    assert "x-qlm-late-ms" not in answer.headers
+
+
+@pytest.mark.parametrize(("path", "body"), [("completions", COMPLETION), ("chat/completions", CHAT)])
+async def test_the_id_of_an_answer_object_is_taken_wherever_a_request_is_named(
+    url: str, admin_url: str, http: httpx.AsyncClient, path: str, body: dict[str, Any]
+) -> None:
+    answer = await http.post(f"{url}/v1/{path}", json=body)
+    id, own = answer.json()["id"], answer.headers["x-request-id"]
+    assert id != own
+    named = [f"{url}/v1/requests/{id}", f"{admin_url}/admin/v1/requests/{id}"]
+    for each in named:
+        assert (await http.get(each)).json()["id"] == own
+        assert (await http.delete(each)).json()["id"] == own
+    stream = await http.get(f"{url}/v1/requests/{id}/events")
+    assert stream.headers["x-request-id"] == own
+
+
 async def test_an_unknown_request_is_404(url: str, http: httpx.AsyncClient) -> None:
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events")):
         answer = await http.request(method, f"{url}/v1/requests/nope{path}")
@@ -741,7 +811,9 @@ async def test_a_try_that_was_not_confirmed_leaves_alone_what_another_one_with_i
 class HungStore(MemoryStore):
     """Does not answer when it is asked to cancel, as a store may that is overloaded."""
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
         await asyncio.Event().wait()
         return None
 
@@ -924,6 +996,32 @@ async def test_a_header_asks_for_a_pace(cluster: Cluster, url: str, http: httpx.
     refused = await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
     assert refused.status_code == 400
     assert "x-slo-tokens-per-s" in refused.json()["error"]["message"]
+
+
+async def test_a_pace_and_a_deadline_beside_it_reach_the_queue_and_both_count(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    await cluster.agent.working.wait()
+    cluster.agent.pause_at = 3
+    body = COMPLETION | {"slo": {"reader": "reading", "ttft_ms": 4000, "deadline_ms": 4000.5}}
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=body))
+    await until(lambda: cluster.agent.leased)
+    (leased,) = cluster.agent.leased
+    assert leased.slo == ReadingSlo(ttft_ms=4000, tokens_per_s=4.8)
+    assert leased.extensions.deadline_ms == 4000.5
+    sent = call_objective(leased, shown=0)
+    assert (sent.tokens_per_s, sent.deadline_ns) == (4.8, leased.arrival_ns + 4_000_500_000)
+    cluster.agent.go.set()
+    answer = await waiting
+    assert answer.headers["x-qlm-met"] == "true"
+    status = (await http.get(f"{url}/v1/requests/{leased.id}")).json()
+    assert status["slo"] == {
+        "kind": "reading",
+        "ttft_ms": 4000,
+        "tokens_per_s": 4.8,
+        "deadline_ms": 4000.5,
+        "on_miss": "serve",
+    }
 
 
 async def test_a_long_prompt_is_tokenized_beside_the_event_loop(

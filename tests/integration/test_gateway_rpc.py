@@ -156,6 +156,7 @@ async def test_a_bad_end_comes_after_the_text_as_message_and_status(stub: QlmStu
         (pb.Slo(ttft_ms=400), TokenSlo(ttft_ms=400)),
         (pb.Slo(ttft_ms=400, tpot_ms=30), TokenSlo(ttft_ms=400, tpot_ms=30)),
         (pb.Slo(ttft_ms=400, tokens_per_s=10), ReadingSlo(ttft_ms=400, tokens_per_s=10)),
+        (pb.Slo(reader="speech", deadline_ms=9000), ReadingSlo(ttft_ms=1000, tokens_per_s=3.3)),
         (None, DeadlineSlo(deadline_ms=60_000)),
     ],
 )
@@ -350,8 +351,10 @@ async def test_cancel_ends_a_request_for_everybody(stub: QlmStub, cluster: Clust
     assert asked.request.cancel_requested
     failure = await refusal(call)
     assert (failure.code, failure.reason) == (CODE.CANCELLED, "cancelled")
-    got = await stub.Get(pb.GetRequest(id=stream.started.id))
+    got = await stub.Get(pb.GetRequest(id=f"cmpl-{stream.started.id}"))
     assert (got.request.outcome, got.error.status, got.error.code) == ("cancelled", 1, "cancelled")
+    assert got.error.message == "the request was cancelled: its client asked for that"
+    assert not got.request.HasField("met")
 
 
 async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -> None:

@@ -33,6 +33,7 @@ from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
@@ -204,6 +205,7 @@ class Cluster:
         admin_rules: AccessRules | None = None,
         exposures: Sequence[str] = (),
         connections: ConnectionLimits | None = None,
+        configured: Configured = NOTHING_CONFIGURED,
         models: Sequence[ModelSpec] = MODELS,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
@@ -219,6 +221,7 @@ class Cluster:
             rules=rules,
             exposures=exposures,
             admin_url="http://127.0.0.1:8090",
+            configured=configured,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         url = await self._serve(app, limited)

@@ -1,8 +1,12 @@
-"""SLO attainment of a request, as measured by the gateway."""
+"""SLO attainment of a request: the one rule by which gateways, their metrics, `qlm` and simulations judge.
 
-from typing import Final
+A gateway that sends an answer judges by when the output came to it; all others by the record of the request.
+"""
 
-from qlm.domain.request import NS_PER_MS, NS_PER_S, RequestMetadata
+from typing import Final, NamedTuple
+
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import NS_PER_MS, NS_PER_S, RequestMetadata, RequestRecord
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
@@ -30,6 +34,11 @@ class OutputTimes:
         slo = metadata.slo
         self.timeline = Timeline(Reader.of(slo), seen=seen) if isinstance(slo, ReadingSlo) else None
 
+    @property
+    def reader_late_s(self) -> float | None:
+        """Lateness of the last token for its reader; None without a reader, and before the first token."""
+        return None if self.timeline is None or self.first_ns is None else self.timeline.late_s
+
     def take(self, tokens: int, now_ns: int) -> None:
         """Take tokens that have just come."""
         if tokens <= 0:
@@ -50,29 +59,137 @@ class OutputTimes:
         self.last_ns = now_ns
 
 
+class Attainment(NamedTuple):
+    """Whether a request met its objective.
+
+    Attributes:
+        met: True or False. None without an objective, while that is undecided, and if it was cancelled.
+        late_by_s: Time by which it missed its objective, seconds: 0 if it met it. None if `met` is None, and
+            if there is no answer.
+    """
+
+    met: bool | None = None
+    late_by_s: float | None = None
+
+
+UNDECIDED: Final = Attainment()
+
+
+def attainment(
+    metadata: RequestMetadata, times: OutputTimes, *, outcome: Outcome, ended_ns: int, tokens: int
+) -> Attainment:
+    """Return whether a request that has ended met its objective.
+
+    Args:
+        metadata: The request.
+        times: When its output came.
+        outcome: How it ended; one that ended badly missed its objective.
+        ended_ns: Time of its end.
+        tokens: Number of output tokens.
+    """
+    if not outcome.ok:
+        return _without_answer(metadata, outcome)
+    return _answered(_late_ns(metadata, times.first_ns, times.reader_late_s, ended_ns, tokens))
+
+
+def recorded_attainment(record: RequestRecord, now_ns: int) -> Attainment:
+    """Return whether a request met its objective, by its record.
+
+    One that has not ended counts as late as soon as its first token, or its answer, is overdue.
+    """
+    metadata, outcome = record.metadata, record.outcome
+    if outcome is None:
+        overdue_ns = _overdue_ns(record, now_ns)
+        return UNDECIDED if overdue_ns <= 0 else Attainment(met=False, late_by_s=overdue_ns / NS_PER_S)
+    if not outcome.ok:
+        return _without_answer(metadata, outcome)
+    ended_ns = now_ns if record.ended_ns is None else record.ended_ns
+    late_ns = _late_ns(metadata, record.first_token_ns, record.reader_late_s, ended_ns, record.output_tokens)
+    return _answered(late_ns)
+
+
 def attained(metadata: RequestMetadata, times: OutputTimes, *, ended_ns: int, tokens: int) -> bool | None:
     """Return True if an answered request met its objective; None for batch work, which has none.
 
     A reader's objective is met if the reader never waited: each token came by its own time, whenever the
     others came (smooth goodput, equation 4). A time per token is a mean, as the name TPOT says.
-
-    Args:
-        metadata: The request.
-        times: When its output came.
-        ended_ns: Time of its last token.
-        tokens: Number of output tokens.
     """
-    first_ns = ended_ns if times.first_ns is None else times.first_ns
+    late_ns = _late_ns(metadata, times.first_ns, times.reader_late_s, ended_ns, tokens)
+    return None if late_ns is None else late_ns <= 0
+
+
+def _answered(late_ns: float | None) -> Attainment:
+    if late_ns is None:
+        return UNDECIDED
+    return Attainment(met=late_ns <= 0, late_by_s=max(0.0, late_ns) / NS_PER_S)
+
+
+def _without_answer(metadata: RequestMetadata, outcome: Outcome) -> Attainment:
+    if metadata.slo.target_ms is None or outcome is Outcome.CANCELLED:
+        return UNDECIDED
+    return Attainment(met=False)
+
+
+def _late_ns(
+    metadata: RequestMetadata,
+    first_ns: int | None,
+    reader_late_s: float | None,
+    ended_ns: int,
+    tokens: int,
+) -> float | None:
+    """Return by how much an answer missed its objective, nanoseconds: not above 0 if it met it.
+
+    Of an objective on its tokens and a deadline of the whole answer beside it, the larger miss counts.
+    """
+    late_ns = _slo_late_ns(metadata, first_ns, reader_late_s, ended_ns, tokens)
+    deadline_ms = metadata.extensions.deadline_ms
+    if late_ns is None or deadline_ms is None:
+        return late_ns
+    return max(late_ns, ended_ns - metadata.arrival_ns - deadline_ms * NS_PER_MS)
+
+
+def _slo_late_ns(
+    metadata: RequestMetadata,
+    first_ns: int | None,
+    reader_late_s: float | None,
+    ended_ns: int,
+    tokens: int,
+) -> float | None:
+    arrival_ns = metadata.arrival_ns
+    begun_ns = ended_ns if first_ns is None else first_ns
     match metadata.slo:
         case BatchSlo():
             return None
         case DeadlineSlo(deadline_ms=deadline_ms):
-            return ended_ns - metadata.arrival_ns <= deadline_ms * NS_PER_MS
+            return ended_ns - arrival_ns - deadline_ms * NS_PER_MS
         case TokenSlo(ttft_ms=ttft_ms, tpot_ms=tpot_ms):
-            if first_ns - metadata.arrival_ns > ttft_ms * NS_PER_MS:
-                return False
-            return tpot_ms is None or ended_ns - first_ns <= max(0, tokens - 1) * tpot_ms * NS_PER_MS
-        case ReadingSlo(ttft_ms=ttft_ms):
-            if times.timeline is None or times.first_ns is None:
-                return ended_ns - metadata.arrival_ns <= ttft_ms * NS_PER_MS
-            return times.timeline.late_s <= LATE_S
+            late_ns = begun_ns - arrival_ns - ttft_ms * NS_PER_MS
+            if tpot_ms is None:
+                return late_ns
+            return max(late_ns, ended_ns - begun_ns - max(0, tokens - 1) * tpot_ms * NS_PER_MS)
+        case ReadingSlo() as slo:
+            reader = Reader.of(slo)
+            if reader_late_s is not None:
+                return _reader_late_ns(reader_late_s)
+            # Records of earlier versions have no such time: at least the first and the last token were late.
+            last_late_s = (ended_ns - arrival_ns) / NS_PER_S - reader.due_s(max(0, tokens - 1))
+            first_late_s = (begun_ns - arrival_ns) / NS_PER_S - reader.due_s(0)
+            return max(first_late_s, last_late_s) * NS_PER_S
+
+
+def _reader_late_ns(late_s: float) -> float:
+    return 0.0 if late_s <= LATE_S else late_s * NS_PER_S
+
+
+def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
+    """Return by how much a request that has not ended is late already; not above 0 if it is in time."""
+    metadata = record.metadata
+    if (deadline_ns := metadata.deadline_ns) is None:
+        return 0.0
+    if not metadata.answered_by_first_token or record.first_token_ns is None:
+        late_ns: float = now_ns - deadline_ns
+    else:
+        late_ns = max(record.first_token_ns - deadline_ns, _reader_late_ns(record.reader_late_s or 0.0))
+    if (whole_ms := metadata.extensions.deadline_ms) is None:
+        return late_ns
+    return max(late_ns, now_ns - metadata.arrival_ns - whole_ms * NS_PER_MS)

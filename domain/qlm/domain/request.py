@@ -189,6 +189,8 @@ class RequestRecord:
         outcome: Its outcome; None until it ends.
         first_token_ns: Time at which its first token reached the log.
         ended_ns: Time of its end.
+        reader_late_s: Lateness of its last token for the reader of its objective; None without such a reader,
+            before the first token, and in records of earlier versions.
         cancel_requested: True while a cancel is on its way to the holder of the lease.
         events: Its event history, oldest first; bounded.
     """
@@ -200,5 +202,15 @@ class RequestRecord:
     outcome: Outcome | None = None
     first_token_ns: int | None = None
     ended_ns: int | None = None
+    reader_late_s: float | None = None
     cancel_requested: bool = False
     events: tuple[Event, ...] = ()
+
+    @property
+    def instance(self) -> InstanceId | None:
+        """Instance that runs it, or, once it has ended, ran it last; None if none did."""
+        if self.lease is not None:
+            return self.lease.holder.instance
+        if self.outcome is None:
+            return None
+        return next((event.instance for event in reversed(self.events) if event.instance), None)

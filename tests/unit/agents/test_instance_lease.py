@@ -109,6 +109,11 @@ async def test_a_second_agent_is_refused_and_takes_nothing(
                 await asyncio.wait_for(second.running, 10)
             assert not second.calls.raised
         assert await holder(it) == HOLDER
+        reported = (await it.store.refused_agents())[HOLDER.instance]
+        assert reported.startswith(
+            f"a second agent (process {ELSEWHERE.pid} on {ELSEWHERE.host}) was refused"
+        )
+        assert "process 41 on node-7" in reported
         await it.all_end_exactly_once()
 
 

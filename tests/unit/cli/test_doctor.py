@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.default import emulated_config
-from qlm.cli.inspect import doctor
+from qlm.cli.inspect import readiness_checks
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
-from qlm.cli.inspect.doctor import Finding, examine, examine_ranges
+from qlm.cli.inspect.doctor import examine, examine_ranges
+from qlm.cli.inspect.finding import Finding
 from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import profile_text
@@ -29,6 +30,12 @@ class ScriptedClient(AdminClient):
             raise answer
         return answer
 
+    def get_in_any_state(self, path: str) -> Any:
+        return self.get(path)
+
+    def text(self, path: str) -> str:
+        return str(self.get(path))
+
 
 def an_instance(
     id: str,
@@ -39,11 +46,18 @@ def an_instance(
 ) -> dict[str, Any]:
     return {
         "id": id,
+        "accelerator": "A10",
         "active_model": active,
+        "operations": operations(),
         "models": [*models, *([active] if active else [])],
         "error": error,
         "capacity": {"seqs_max": 8, **(budgets or {})} if active else None,
     }
+
+
+def operations(swaps: int = 0, thrashed: int = 0, lost_s: float = 0.0) -> dict[str, Any]:
+    lost = [{"class": "c", "count": swaps, "seconds": lost_s}]
+    return {"model_swaps": swaps, "swaps_thrashed": thrashed, "swap_lost": lost, "observed_s": 600.0}
 
 
 def a_class(model: str, queued: int) -> dict[str, Any]:
@@ -61,14 +75,19 @@ def findings(
     leader: dict[str, Any] | None = LEADER,
     store: dict[str, Any] | Exception | None = None,
     listeners: dict[str, Any] | Exception | None = None,
+    ready: dict[str, str] = READY,
+    seen: dict[str, Any] | None = None,
+    attainment: list[dict[str, Any]] | None = None,
+    metrics: str = "",
 ) -> dict[str, Finding]:
     answers = {
-        "/readyz": READY,
+        "/readyz": ready,
+        "/metrics": metrics,
         "/admin/v1/store": store or {"warnings": []},
         "/admin/v1/listeners": listeners or {"warnings": []},
         "/admin/v1/controller": {"leader": leader},
-        "/admin/v1/instances": {"instances": instances},
-        "/admin/v1/queues": {"classes": classes or []},
+        "/admin/v1/instances": {"instances": instances, **(seen or {})},
+        "/admin/v1/queues": {"classes": classes or [], "attainment": attainment or []},
         "/admin/v1/dead": {"letters": [], "total": dead},
     }
     found = examine(ScriptedClient(answers))
@@ -145,7 +164,7 @@ def test_an_empty_class_of_a_model_nobody_serves_is_no_finding() -> None:
 
 
 def test_a_disk_that_is_nearly_full_is_a_finding(monkeypatch: Any) -> None:
-    monkeypatch.setattr(doctor, "DISK_FREE_MIN_BYTES", 1 << 62)
+    monkeypatch.setattr(readiness_checks, "DISK_FREE_MIN_BYTES", 1 << 62)
     found = findings([an_instance("a")])
     assert not found["disk"].ok
     assert "free some space" in found["disk"].remedy
@@ -197,3 +216,122 @@ def test_profiles_used_beyond_what_was_timed_are_named_once_and_are_no_fault(tmp
     named = details(256)
     assert all(line.endswith("is extrapolated to 256 requests in a batch (timed to 68)") for line in named)
     assert len(set(named)) == len(named) > 1
+
+
+def test_each_part_that_readiness_finds_away_is_named_with_its_cure() -> None:
+    ready = {"status": "unavailable", "broker": "ok", "store": "Redis at h is away", "sessions": "stopping"}
+    found = findings([], ready=ready)
+    assert set(found) == {"disk", "gateway", "store", "sessions"}
+    assert (found["gateway"].ok, found["store"].ok) == (True, False)
+    assert found["gateway"].detail == "it answers, and cannot accept requests without its store and sessions"
+    assert found["store"].detail == "Redis at h is away"
+    assert "start Redis again" in found["store"].remedy
+    assert "its log" in found["sessions"].remedy
+
+
+def test_without_the_queue_the_cluster_is_still_examined() -> None:
+    ready = READY | {"status": "unavailable", "broker": "RabbitMQ at h is away"}
+    found = findings([an_instance("a")], ready=ready, dead=3)
+    assert not found["broker"].ok
+    assert "start RabbitMQ again" in found["broker"].remedy
+    assert found["instances"].ok
+    assert "dead letters" not in found
+
+
+def test_the_disk_is_that_of_the_gateways_data() -> None:
+    full = {"path": "/data/qlm", "free_bytes": 400_000_000, "total_bytes": 10**12}
+    found = findings([an_instance("a")], store={"warnings": [], "disk": full})["disk"]
+    assert (found.ok, found.detail) == (False, "0.4 GB free in /data/qlm")
+    assert found.remedy
+
+
+CONFIGURED = [
+    {"id": "a", "accelerator": "A10", "models": ["m"]},
+    {"id": "b", "accelerator": "A10", "models": ["m", "n"]},
+]
+
+
+def test_an_instance_without_a_live_agent_is_lost() -> None:
+    found = findings([an_instance("a")], seen={"configured": CONFIGURED})
+    assert found["instance b"].detail == "it is configured (A10, for m, n) and has no live agent"
+    assert "qlm agent b" in found["instance b"].remedy
+    assert found["instances"].ok
+
+
+def test_an_instance_that_waits_for_a_node_is_not_called_lost() -> None:
+    unplaced = [{"id": "b", "state": "waiting for a place", "why": "no node has an A10"}]
+    found = findings([an_instance("a")], seen={"configured": CONFIGURED, "unplaced": unplaced})
+    assert found["instance b"].detail.startswith("it waits for a place under Ray: no node has an A10")
+
+
+def test_agents_of_another_configuration_are_named() -> None:
+    live = [an_instance("a", "m", "x"), an_instance("b", "m", "n"), an_instance("c")]
+    found = findings(live, seen={"configured": CONFIGURED})
+    assert found["configuration of a"].detail == (
+        "models of its agent: m, x, of the gateway's configuration: m"
+    )
+    assert found["configuration of c"].detail == "it is live with m, and the gateway's configuration lacks it"
+    assert "configuration of b" not in found
+    assert all(found[f"configuration of {id}"].remedy for id in "ac")
+
+
+def test_a_second_agent_of_an_instance_is_named() -> None:
+    why = "a second agent (process 7 on h) was refused: process 5 on g, session s has the instance"
+    found = findings([an_instance("a")], seen={"refused_agents": [{"id": "a", "why": why}]})["agents of a"]
+    assert (found.ok, found.detail) == (False, f"within 10 minutes {why}")
+    assert "stop what starts the second agent" in found.remedy
+
+
+def test_a_gateway_of_an_earlier_version_knows_no_configured_instances() -> None:
+    assert set(findings([an_instance("a")])) == {"disk", "gateway", "controller", "instances"}
+
+
+def test_an_instance_whose_swaps_thrash_is_named_and_one_that_swaps_is_not() -> None:
+    thrashes = an_instance("a", "m", "n") | {"operations": operations(11, 9, 42.0)}
+    swaps = an_instance("b", "m", "n") | {"operations": operations(40, 2, 90.0)}
+    found = findings([thrashes, swaps])
+    assert found["model swaps of a"].detail == (
+        "9 of its 11 swaps brought back a model within 60 s of its own swap; "
+        "42 s of 600 s had no serving model"
+    )
+    assert "give one of n, m an instance of its own" in found["model swaps of a"].remedy
+    assert "model swaps of b" not in found
+
+
+def a_late_class(missed: int, judged: int, slo: str = "deadline-2s") -> dict[str, Any]:
+    return {
+        "model": "m",
+        "slo_class": slo,
+        "priority": 0,
+        "judged": judged,
+        "missed": missed,
+        "mean_late_by_s": 1.5,
+        "max_late_by_s": 4.0,
+    }
+
+
+def test_a_class_with_more_than_a_tenth_late_is_named_with_what_to_add() -> None:
+    attainment = [
+        a_late_class(11, 100),
+        a_late_class(10, 100, "deadline-5s"),
+        a_late_class(1, 1, "deadline-9s"),
+    ]
+    found = findings([an_instance("a")], attainment=attainment)
+    late = found["objective deadline-2s of m"]
+    assert late.detail == (
+        "11 of 100 requests were late, by 1.5s on average, 4.0s at most, in the last 10 minutes"
+    )
+    assert "add an instance that serves m (it is served by a)" in late.remedy
+    assert not {"objective deadline-5s of m", "objective deadline-9s of m"} & set(found)
+
+
+def test_the_controllers_recommendation_is_what_to_add() -> None:
+    metrics = (
+        "# HELP qlm_controller_recommended_instances ...\n"
+        'qlm_controller_recommended_instances{accelerator="A100"} 3.0\n'
+        'qlm_controller_recommended_instances{accelerator="A10"} 1.0\n'
+        'qlm_controller_live_instances{accelerator="A100"} 1.0\n'
+        'qlm_controller_live_instances{accelerator="A10"} 1.0\n'
+    )
+    found = findings([an_instance("a")], attainment=[a_late_class(5, 9)], metrics=metrics)
+    assert found["objective deadline-2s of m"].remedy.startswith("add 2 x A100 (the controller's")

@@ -28,6 +28,8 @@ def chosen(
         ({"ttft_ms": 100}, TokenSlo(ttft_ms=100)),
         ({"ttft_ms": 100, "tpot_ms": 20}, TokenSlo(ttft_ms=100, tpot_ms=20)),
         ({"ttft_ms": 100, "tokens_per_s": 5}, ReadingSlo(ttft_ms=100, tokens_per_s=5)),
+        ({"reader": "reading"}, ReadingSlo(ttft_ms=1000, tokens_per_s=4.8)),
+        ({"reader": "speech", "ttft_ms": 500}, ReadingSlo(ttft_ms=500, tokens_per_s=3.3)),
         ({}, LIMITS.default_slo),
     ],
     ids=str,
@@ -48,7 +50,12 @@ def test_a_body_may_ask_for_each_kind(slo: dict[str, object], read: Slo) -> None
         {"deadline_at": "9999-12-31T23:59:59-23:59"},
         {"deadline_at": "soon"},
         {"deadline_at": "2027-01-15T08:00:05"},
-        {"deadline_ms": 5, "ttft_ms": 5},
+        {"deadline_ms": 5, "ttft_ms": 6},
+        {"deadline_ms": 5, "reader": "reading"},
+        {"deadline_ms": 5, "tpot_ms": 5},
+        {"deadline_ms": 9000, "deadline_at": NOW_S + 5, "ttft_ms": 5},
+        {"reader": "reading", "tokens_per_s": 5, "ttft_ms": 5},
+        {"reader": "reading", "tpot_ms": 5},
         {"tpot_ms": 5},
         {"tokens_per_s": 5},
         {"ttft_ms": 5, "tpot_ms": 5, "tokens_per_s": 5},
@@ -60,6 +67,22 @@ def test_a_body_may_ask_for_each_kind(slo: dict[str, object], read: Slo) -> None
 def test_impossible_or_contradictory_objectives_are_refused(slo: dict[str, object]) -> None:
     with pytest.raises(InvalidValueError, match="slo"):
         chosen(slo)
+
+
+@pytest.mark.parametrize(
+    ("beside", "slo"),
+    [
+        ({"ttft_ms": 500, "tokens_per_s": 10}, ReadingSlo(ttft_ms=500, tokens_per_s=10)),
+        ({"ttft_ms": 500, "tpot_ms": 50}, TokenSlo(ttft_ms=500, tpot_ms=50)),
+        ({"reader": "speech"}, ReadingSlo(ttft_ms=1000, tokens_per_s=3.3)),
+    ],
+    ids=str,
+)
+def test_a_deadline_may_come_beside_an_objective_on_tokens(beside: dict[str, object], slo: Slo) -> None:
+    assert chosen(beside | {"deadline_ms": 9000}) == Objective(slo, deadline_ms=9000)
+    assert chosen(beside | {"deadline_at": NOW_S + 9}) == Objective(slo, deadline_ms=9000)
+    assert chosen(beside).deadline_ms is None
+    assert chosen({"deadline_ms": 9000}).deadline_ms is None
 
 
 def test_on_miss_is_taken_over() -> None:

@@ -1,8 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from qlm.domain.attainment import Attainment
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
@@ -81,6 +83,36 @@ def test_usage_comes_last_with_no_choices_and_is_null_before() -> None:
     assert (text["usage"], last["usage"]) == (None, None)
     assert usage["choices"] == []
     assert usage["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+
+
+@pytest.mark.parametrize("kind", AnswerKind)
+@pytest.mark.parametrize("text", ["end", ""])
+def test_the_last_event_and_the_usage_say_by_how_much_the_answer_was_late(
+    kind: AnswerKind, text: str
+) -> None:
+    shape = StreamShape(metadata(kind), "flex", include_usage=True)
+    late = replace(FINAL, text=text, attainment=Attainment(met=False, late_by_s=1.0001))
+    (_, before), (_, last), (_, usage), _ = events(shape.text(1, "a") + shape.ending(late))
+    assert "qlm" not in before
+    assert last["qlm"] == usage["usage"]["qlm"] == {"met": False, "late_ms": 1001}
+
+
+def test_in_a_stream_with_usage_so_far_only_the_last_says_whether_it_was_late() -> None:
+    shape = StreamShape(metadata(AnswerKind.CHAT), "flex", continuous_usage=True)
+    met = replace(FINAL, attainment=Attainment(met=True, late_by_s=0.0))
+    (_, before), (_, last), _ = events(shape.text(1, "a") + shape.ending(met))
+    assert "qlm" not in before["usage"]
+    assert last["usage"]["qlm"] == {"met": True, "late_ms": 0}
+
+
+def test_the_end_of_a_stream_without_an_objective_is_as_ever() -> None:
+    assert b"qlm" not in StreamShape(metadata(AnswerKind.CHAT), "flex", include_usage=True).ending(FINAL)
+
+
+def test_an_error_event_says_that_the_objective_was_missed() -> None:
+    shape = StreamShape(metadata(AnswerKind.CHAT), "flex")
+    ended = shape.error(0, from_outcome(Outcome.EXPIRED), Attainment(met=False))
+    assert orjson.loads(ended.split(b"data: ")[1])["qlm"] == {"met": False}
 
 
 def test_usage_may_be_in_each_event() -> None:

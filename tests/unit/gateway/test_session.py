@@ -133,7 +133,7 @@ def test_other_output_for_tokens_already_shown_is_lost_not_spliced() -> None:
     actions = play(subject, heard("ab"), heard("axcd"))
     assert isinstance(actions[1], SendFinal)
     assert (actions[1].outcome, actions[1].finish_reason) == (Outcome.OUTPUT_LOST, None)
-    assert actions[2] == CancelRequest(Outcome.OUTPUT_LOST)
+    assert actions[2] == CancelRequest(Outcome.OUTPUT_LOST, "the output log differs from the output shown")
     assert play(subject, heard("cd", 2)) == []
 
 
@@ -278,12 +278,14 @@ def test_a_broken_stream_is_cancelled_after_its_grace() -> None:
     assert play(subject, heard("ab"), ClientGone(5 * S), heard("c", 2, now_ns=6 * S))[1:] == []
     assert subject.wake_ns == 15 * S
     assert play(subject, Tick(14 * S)) == []
-    assert play(subject, Tick(15 * S)) == [CancelRequest(Outcome.CANCELLED)]
+    why = "its client disconnected, and no client resumed it within 10 s"
+    assert play(subject, Tick(15 * S)) == [CancelRequest(Outcome.CANCELLED, why)]
     assert subject.over
 
 
 def test_without_grace_it_is_cancelled_at_once() -> None:
-    assert play(session(Mode.WHOLE, grace_ns=0), ClientGone(5 * S)) == [CancelRequest(Outcome.CANCELLED)]
+    cancelled = CancelRequest(Outcome.CANCELLED, "its client disconnected")
+    assert play(session(Mode.WHOLE, grace_ns=0), ClientGone(5 * S)) == [cancelled]
 
 
 def test_a_detached_request_outlives_its_readers() -> None:

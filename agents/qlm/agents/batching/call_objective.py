@@ -4,7 +4,7 @@ from math import inf
 from typing import Final
 
 from qlm.domain.ports.engine import CallObjective
-from qlm.domain.request import PRIORITY_LIMIT, RequestMetadata
+from qlm.domain.request import NS_PER_MS, PRIORITY_LIMIT, RequestMetadata
 from qlm.domain.slo import DeadlineSlo, ReadingSlo, TokenSlo
 
 _RANK_BITS: Final = 48
@@ -16,7 +16,7 @@ _NO_DEADLINE: Final = (1 << _RANK_BITS) - 1
 def call_objective(request: RequestMetadata, shown: int) -> CallObjective:
     """Return the objective of a request that continues after `shown` output tokens.
 
-    A time per output token is a reader of that pace.
+    A time per output token is a reader of that pace. A deadline of the whole answer may come beside it.
     """
     slo, ttft_s, tokens_per_s, deadline_ns = request.slo, inf, inf, None
     match slo:
@@ -28,6 +28,8 @@ def call_objective(request: RequestMetadata, shown: int) -> CallObjective:
             ttft_s, tokens_per_s = slo.ttft_ms / 1000, 1000 / slo.tpot_ms if slo.tpot_ms else 0.0
         case _:
             pass  # batch work
+    if (whole_ms := request.extensions.deadline_ms) is not None:
+        deadline_ns = request.arrival_ns + round(whole_ms * NS_PER_MS)
     return CallObjective(
         arrival_ns=request.arrival_ns,
         ttft_s=ttft_s,

@@ -169,7 +169,7 @@ class Agent:
             case EngineProbed():
                 return watchdog.probed(state, event, now_ns)
             case CancelAsked(id=id, outcome=outcome):
-                return lifecycle.cancel(state.requests, id, outcome, "asked to end", now_ns)
+                return lifecycle.cancel(state.requests, id, outcome, "", now_ns)
             case DrainAsked():
                 state.draining = True
                 return lifecycle.return_all(state.requests, "draining", now_ns)

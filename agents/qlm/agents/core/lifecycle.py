@@ -268,7 +268,7 @@ def expire(requests: RequestTable, alarm: Alarm, now_ns: int) -> list[Action]:
     actions: list[Action] = []
     for tracked in requests.drop_times.pop(now_ns):
         if not tracked.answered:
-            actions += advance(requests, tracked, Cause.EXPIRED, now_ns, why="its deadline passed")
+            actions += advance(requests, tracked, Cause.EXPIRED, now_ns)
     at_ns = requests.drop_times.next_ns()
     if at_ns is not None:
         alarm.want(at_ns)

@@ -19,6 +19,9 @@ log = logging.getLogger("qlm.agents")
 HEARTBEAT_TTL_S: Final = 3.5
 """Validity of a heartbeat: then the instance counts as dead, and its requests go to others."""
 
+REFUSED_TTL_S: Final = 600.0
+"""Time for which `qlm doctor` names an instance of which a second agent was refused."""
+
 
 class InstanceLease:
     """The lease of an instance as one session knows it.
@@ -76,6 +79,8 @@ class InstanceLease:
                 until_s = loop.time() + refusal.lapses_in_s
             ended = refusal.process is not None and self._has_ended(refusal.process)
             step = claim(refusal, self._process, ended=ended, overdue=loop.time() >= until_s)
+            if step is Claim.GIVE_UP and step is not last:
+                await self._report(refusal)
             if step is Claim.GIVE_UP and not patient:
                 raise InstanceHeldError(self._text(refusal))
             if step is not last:
@@ -135,6 +140,15 @@ class InstanceLease:
             log.warning(
                 "%s: waits %.1f s for the lease of %s to lapse", instance, refusal.lapses_in_s, refusal
             )
+
+    async def _report(self, refusal: InstanceHeld) -> None:
+        """Let operators know of two agents for one instance: the log of this one may be far away."""
+        me = "one" if self._process is None else f"process {self._process.pid} on {self._process.host}"
+        why = f"a second agent ({me}) was refused: {refusal} has the instance"
+        try:
+            await self._store.report_refused_agent(self._holder.instance, why, REFUSED_TTL_S)
+        except Exception as error:
+            self._faults.note(log, error, "%s: that it is refused cannot be reported", self._holder.instance)
 
     def _text(self, refusal: InstanceHeld) -> str:
         return (

@@ -12,9 +12,10 @@ from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
 from qlm.cli.inspect.console import console
+from qlm.cli.inspect.lateness import attainment_table
 
 if TYPE_CHECKING:
-    from qlm.cli.inspect.doctor import Finding
+    from qlm.cli.inspect.finding import Finding
 
 WATCH_S = 1.0
 
@@ -26,7 +27,8 @@ def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
     """Show the class queues and the virtual queue of each instance."""
 
     def drawn() -> Group:
-        return Group(*render.queues(client.get("/admin/v1/queues")))
+        data = client.get("/admin/v1/queues")
+        return Group(*render.queues(data), attainment_table(data))
 
     if as_json:
         print_json(client.get("/admin/v1/queues"))
@@ -89,6 +91,7 @@ class _WithDeadLetters(click.Command):
     "--state", type=click.Choice(["queued", "running", "parked", "ended"]), help="Only in this state."
 )
 @click.option("--model", help="Only of this model.")
+@click.option("--late", is_flag=True, help="Only those that missed their objective, or are late already.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Largest number shown."
 )
@@ -103,23 +106,23 @@ def requests_command(
     request_id: str | None,
     state: str | None,
     model: str | None,
+    late: bool,
     limit: int,
     dead: bool,
 ) -> None:
     """List requests, newest first; with REQUEST_ID show the event history of one."""
     if dead:
-        if request_id or state or model:
+        if request_id or state or model or late:
             raise click.UsageError(
-                "--dead lists all dead letters; expected no REQUEST_ID, --state or --model"
+                "--dead lists all dead letters; expected no REQUEST_ID, --state, --model or --late"
             )
         _show(client.get("/admin/v1/dead", limit=limit), as_json, render.dead_letters)
     elif request_id is not None:
         data = client.get(f"/admin/v1/requests/{segment(request_id)}")
         _show(data, as_json, lambda one: Group(*render.event_history(one)))
     else:
-        _show(
-            client.get("/admin/v1/requests", state=state, model=model, limit=limit), as_json, render.requests
-        )
+        query = {"state": state, "model": model, "late": "true" if late else None, "limit": limit}
+        _show(client.get("/admin/v1/requests", **query), as_json, render.requests)
 
 
 @click.command("doctor")
@@ -127,7 +130,8 @@ def requests_command(
 def doctor_command(client: AdminClient, as_json: bool) -> None:
     """Check a running QLM and this machine, and suggest repairs.
 
-    With --config, the profile of each model is checked, too.
+    With --config, the profile of each model is checked, too. The exit code is 0 if all is well, 1 if
+    something is not, and 2 for wrong options.
     """
     from qlm.cli.inspect.doctor import examine
 

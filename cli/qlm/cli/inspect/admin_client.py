@@ -13,11 +13,17 @@ TIMEOUT_S: Final = 10.0
 
 
 class AdminError(QlmError):
-    """The gateway cannot be reached, or refused; `code` is its error code, if it gave one."""
+    """The gateway cannot be reached, or refused.
 
-    def __init__(self, message: str, code: str | None = None) -> None:
+    Attributes:
+        code: Its error code, if it gave one.
+        body: Its answer, if that is a state instead of an error.
+    """
+
+    def __init__(self, message: str, code: str | None = None, body: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.body = body
 
 
 def segment(id: str) -> str:
@@ -57,6 +63,19 @@ class AdminClient:
         given = {key: value for key, value in query.items() if value is not None}
         return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
 
+    def get_in_any_state(self, path: str) -> Any:
+        """GET a path whose 503 has the same JSON as its 200, such as `/readyz`."""
+        try:
+            return self._call("GET", path)
+        except AdminError as error:
+            if error.body is None:
+                raise
+            return error.body
+
+    def text(self, path: str) -> str:
+        """GET a path that answers with text, such as `/metrics`."""
+        return self._read("GET", path).decode("utf-8", "replace")
+
     def post(self, path: str) -> Any:
         """POST to a path."""
         return self._call("POST", path)
@@ -66,27 +85,40 @@ class AdminClient:
         return self._call("DELETE", path)
 
     def _call(self, method: str, path: str) -> Any:
+        try:
+            return json.loads(self._read(method, path))
+        except ValueError as error:
+            raise self._silent(error) from error
+
+    def _read(self, method: str, path: str) -> bytes:
         request = urllib.request.Request(f"{self._base_url}{path}", method=method)
         if self._token is not None:
             request.add_unredirected_header("authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-                return json.load(answer)
+                read: bytes = answer.read()
+                return read
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from error
-        except (OSError, json.JSONDecodeError) as error:
-            reason = getattr(error, "reason", error)
-            raise AdminError(
-                f"no QLM gateway answers at {self._base_url} ({reason}); "
-                "start one with `qlm serve`, or give --url"
-            ) from error
+        except OSError as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: Exception) -> AdminError:
+        reason = getattr(error, "reason", error)
+        return AdminError(
+            f"no QLM gateway answers at {self._base_url} ({reason}); "
+            "start one with `qlm serve`, or give --url"
+        )
 
     def _refusal(self, error: urllib.error.HTTPError) -> AdminError:
+        whole = None
         try:
-            body = json.load(error)["error"]
+            whole = json.load(error)
+            body = whole["error"]
             message, code = str(body["message"]), body["code"]
         except (ValueError, KeyError, TypeError):
-            return AdminError(f"the gateway answered {error.code} {error.reason}")
+            body = whole if isinstance(whole, dict) and "status" in whole else None
+            return AdminError(f"the gateway answered {error.code} {error.reason}", body=body)
         if code == "admin_token_required":
             message += "; set QLM_ADMIN_TOKEN, or give the --config of the gateway"
         return AdminError(message, code)

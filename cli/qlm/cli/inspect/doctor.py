@@ -1,13 +1,14 @@
 """Checks of `qlm doctor`: profiles, disk, gateway, store, controller, instances, models, dead letters."""
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.finding import Finding
+from qlm.cli.inspect.fleet_checks import against_configuration, doubled, thrashing
+from qlm.cli.inspect.lateness_checks import late_classes, missing_instances
+from qlm.cli.inspect.readiness_checks import OK, disk, disk_here, readiness
 from qlm.cli.inspect.render import ago
 
 if TYPE_CHECKING:  # reading a configuration and profiles takes longer to import than all other checks take
@@ -15,38 +16,36 @@ if TYPE_CHECKING:  # reading a configuration and profiles takes longer to import
     from qlm.cli.speed.choice import Choice
     from qlm.rct_estimator.profiles.profile import Profile
 
-DISK_FREE_MIN_BYTES: Final = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check; `remedy` is what to do if it is not `ok`."""
-
-    check: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
 
 def examine(client: AdminClient) -> list[Finding]:
-    """Run all checks; without a gateway only those that need none."""
-    findings = [_disk()]
+    """Run all checks; without a gateway, or without a part of it, only those that need none."""
     try:
-        ready = client.get("/readyz")
-        findings.append(Finding("gateway", True, f"ready ({', '.join(sorted(ready))})"))
+        ready = client.get_in_any_state("/readyz")
     except AdminError as error:
-        findings.append(Finding("gateway", False, str(error), "start it, or look at its log"))
-        return findings
-    findings += _store(client)
-    findings += _listeners(client)
-    findings.append(_controller(client.get("/admin/v1/controller")["leader"]))
-    instances = client.get("/admin/v1/instances")["instances"]
-    findings.append(_instances(instances))
-    findings += [_instance(each) for each in instances if each["error"]]
-    findings += [finding for each in instances for finding in _token_budget(each)]
-    findings += _waiting(client.get("/admin/v1/queues")["classes"], instances)
-    findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
+        return [disk_here(), Finding("gateway", False, str(error), "start it, or look at its log")]
+    findings = [_disk(client), *readiness(ready), *_listeners(client)]
+    if ready.get("store") == OK:
+        findings += [*_store(client), *_cluster(client)]
+    if ready.get("broker") == OK:
+        findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
     return findings
+
+
+def _cluster(client: AdminClient) -> list[Finding]:
+    """Run the checks of what the shared state has."""
+    seen, queues = client.get("/admin/v1/instances"), client.get("/admin/v1/queues")
+    instances = seen["instances"]
+    return [
+        _controller(client.get("/admin/v1/controller")["leader"]),
+        _instances(instances),
+        *against_configuration(seen),
+        *doubled(seen),
+        *(_instance(each) for each in instances if each["error"]),
+        *(finding for each in instances for finding in _token_budget(each)),
+        *thrashing(instances),
+        *_waiting(queues["classes"], instances),
+        *late_classes(queues.get("attainment", ()), instances, missing_instances(client.text("/metrics"))),
+    ]
 
 
 def examine_profiles(
@@ -77,11 +76,13 @@ def examine_ranges(lines: Iterable[str]) -> list[Finding]:
     return [Finding("range of a profile", True, line, remedy) for line in lines]
 
 
-def _disk() -> Finding:
-    free = shutil.disk_usage(Path.cwd()).free
-    ok = free >= DISK_FREE_MIN_BYTES
-    remedy = "" if ok else "free some space: the embedded queue refuses requests when the disk is full"
-    return Finding("disk", ok, f"{free / 1e9:.0f} GB free in {Path.cwd()}", remedy)
+def _disk(client: AdminClient) -> Finding:
+    """Look at the disk of the gateway's data, or, if it has none, at that of the present folder."""
+    try:
+        seen = client.get("/admin/v1/store").get("disk")
+    except AdminError:  # the shared state is away, or a gateway of an earlier version
+        seen = None
+    return disk_here() if seen is None else disk(seen)
 
 
 def _store(client: AdminClient) -> list[Finding]:

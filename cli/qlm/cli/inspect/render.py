@@ -187,7 +187,7 @@ def requests(data: dict[str, Any]) -> Table:
     """Lay out requests."""
     return table(
         "requests",
-        ("request", "model", "state", "arrived", "deadline", "prompt>", "output>", "instance"),
+        ("request", "model", "state", "arrived", "deadline", "late", "prompt>", "output>", "instance"),
         (
             (
                 each["id"],
@@ -195,6 +195,7 @@ def requests(data: dict[str, Any]) -> Table:
                 each["outcome"] or each["status"],
                 ago(each["arrival_s"]),
                 ago(each["deadline_s"]),
+                _late(each),
                 each["prompt_tokens"],
                 each["output_tokens"],
                 each["instance"],
@@ -203,6 +204,14 @@ def requests(data: dict[str, Any]) -> Table:
         ),
         spare=("output", "prompt"),
     )
+
+
+def _late(each: dict[str, Any]) -> str | None:
+    """Return `no`, `by 1.0s`, or `missed` if it ended without an answer; None while that is open."""
+    if each.get("met") is None:  # or the gateway is of an earlier version
+        return None
+    late_by_s = each["late_by_s"]
+    return "no" if each["met"] else "missed" if late_by_s is None else f"by {span(late_by_s)}"
 
 
 def dead_letters(data: dict[str, Any]) -> Table:

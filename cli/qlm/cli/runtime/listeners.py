@@ -23,7 +23,13 @@ from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
+from qlm.cli.runtime.wiring import (
+    configured,
+    gateway_limits,
+    model_specs,
+    new_gateway_id,
+    new_request_id,
+)
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
@@ -84,6 +90,7 @@ async def serve_gateway(
             tracer=telemetry.tracer,
             exposures=exposures(config),
             faults=telemetry.faults,
+            configured=configured(config),
         )
         limits, warning = connection_limits(config)
         if warning is not None:

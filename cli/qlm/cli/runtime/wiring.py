@@ -21,7 +21,8 @@ from qlm.controller.core.grouping import NewGroupId
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, RequestId
+from qlm.gateway.core.configured import Configured, ConfiguredInstance
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import PROMISE_S, Kind, ModelCost
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
@@ -77,6 +78,20 @@ def gateway_limits(config: Config) -> GatewayLimits:
     """Return the limits of the gateway."""
     slos = {"default_slo": config.default_slo.slo(), "interactive_slo": config.interactive_slo.slo()}
     return GatewayLimits(**dict(config.limits), **slos)
+
+
+def configured(config: Config) -> Configured:
+    """Return what a gateway tells operators of its configuration."""
+    instances = [
+        ConfiguredInstance(
+            id=InstanceId(each.id),
+            accelerator=each.kind,
+            models=tuple(map(ModelId, each.models)),
+            batching=each.batching,
+        )
+        for each in config.instances
+    ]
+    return Configured(instances=instances, data_dir=config.data_dir if config.embedded else None)
 
 
 def store_limits(config: Config) -> StoreLimits:

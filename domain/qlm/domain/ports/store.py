@@ -93,11 +93,16 @@ class GatewayStore(RequestIndex, Protocol):
         """Return the position of a waiting request in its class and in its group; None unless it waits."""
         ...
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
         """End a request at once if it has no live holder; otherwise ask the holder to end it.
 
-        The outcome of the first call counts; another call repeats the notice. Returns the record after the
-        call (unchanged if the request had ended); None if unknown.
+        The outcome of the first call counts, with its reason; another call repeats the notice. Returns the
+        record after the call (unchanged if the request had ended); None if unknown.
+
+        Args:
+            why: Reason of an outcome without an answer; the request ends with it as its detail.
         """
         ...
 
@@ -142,6 +147,10 @@ class GatewayStore(RequestIndex, Protocol):
 
     async def unplaced(self) -> Mapping[InstanceId, str]:
         """Return instances without a place in the cluster, each with the reason; live ones are left out."""
+        ...
+
+    async def refused_agents(self) -> Mapping[InstanceId, str]:
+        """Return the instances for which a second agent was refused, each with both agents in words."""
         ...
 
     async def leader(self) -> Leadership | None:
@@ -233,6 +242,10 @@ class AgentStore(Protocol):
         Returns:
             None, or the lease of another session: nothing was changed then.
         """
+        ...
+
+    async def report_refused_agent(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        """Report that another agent has the lease of an instance; for operators, forgotten after `ttl_s`."""
         ...
 
     async def leave(self, holder: Holder) -> None:

@@ -16,8 +16,10 @@ from qlm.domain.slo import (
     ReadingSlo,
     Slo,
     TokenSlo,
+    check_ms,
     check_pace,
 )
+from qlm.domain.streaming.reader import READING_TOKENS_PER_S, SPEECH_TOKENS_PER_S
 from qlm.gateway.api.schema import SloBody
 from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
 
@@ -29,15 +31,25 @@ MS_MIN: Final = 0.01
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 PACE_HEADERS: Final = ("x-llm-d-slo-tokens-per-s", "x-slo-tokens-per-s")
 READER_TTFT_MS: Final = 1000.0
-"""First token of a reader who asks for a pace by header alone (the value of Andes)."""
+"""First token of a reader who asks for a pace alone (the value of Andes)."""
+
+PACES: Final[Mapping[str, float]] = {"reading": READING_TOKENS_PER_S, "speech": SPEECH_TOKENS_PER_S}
+"""Tokens per second of each `slo.reader`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """An objective, and whether a request that misses it is served or dropped."""
+    """An objective, and whether a request that misses it is served or dropped.
+
+    Attributes:
+        slo: The objective.
+        on_miss: Serve or drop the request when it is late.
+        deadline_ms: Deadline of the whole answer, beside an objective on its tokens.
+    """
 
     slo: Slo
     on_miss: OnMiss = OnMiss.SERVE
+    deadline_ms: float | None = None
 
 
 def choose(
@@ -106,24 +118,48 @@ def tier_of(slo: Slo, limits: GatewayLimits) -> str:
 
 
 def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
-    fields = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s")
+    fields = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "reader")
     given = {name for name in fields if getattr(body, name) is not None}
     on_miss = OnMiss(body.on_miss)
-    slo: Slo
     if not given:
-        slo = limits.default_slo
-    elif body.deadline_ms is not None and given == {"deadline_ms"}:
-        slo = DeadlineSlo(deadline_ms=body.deadline_ms)
-    elif body.deadline_at is not None and given == {"deadline_at"}:
-        slo = DeadlineSlo(deadline_ms=_until(body.deadline_at, now_ns))
-    elif body.ttft_ms is not None and body.tokens_per_s is not None and given == {"ttft_ms", "tokens_per_s"}:
-        slo = ReadingSlo(ttft_ms=body.ttft_ms, tokens_per_s=body.tokens_per_s)
-    elif body.ttft_ms is not None and given <= {"ttft_ms", "tpot_ms"}:
-        slo = TokenSlo(ttft_ms=body.ttft_ms, tpot_ms=body.tpot_ms)
-    else:
-        expected = "deadline_ms, or deadline_at, or ttft_ms with tpot_ms or tokens_per_s or neither"
-        raise InvalidValueError("slo", sorted(given), expected)
-    return Objective(slo, on_miss)
+        return Objective(limits.default_slo, on_miss)
+    if {"deadline_ms", "deadline_at"} <= given:
+        raise _contradictory(given)
+    deadline_ms = body.deadline_ms
+    if body.deadline_at is not None:
+        deadline_ms = _until(body.deadline_at, now_ns)
+    on_tokens = _on_tokens(body, given - {"deadline_ms", "deadline_at"}, given)
+    if on_tokens is None:
+        assert deadline_ms is not None
+        return Objective(DeadlineSlo(deadline_ms=deadline_ms), on_miss)
+    if deadline_ms is not None:
+        check_ms("slo.deadline_ms", deadline_ms)
+        if deadline_ms < on_tokens.ttft_ms:
+            expected = f"at least slo.ttft_ms, {on_tokens.ttft_ms:g}"
+            raise InvalidValueError("slo.deadline_ms", deadline_ms, expected)
+    return Objective(on_tokens, on_miss, deadline_ms)
+
+
+def _on_tokens(body: SloBody, pace: set[str], given: set[str]) -> TokenSlo | ReadingSlo | None:
+    """Return the objective on the tokens of an answer; None if the body has none."""
+    if not pace:
+        return None
+    if body.reader is not None and pace <= {"reader", "ttft_ms"}:
+        ttft_ms = READER_TTFT_MS if body.ttft_ms is None else body.ttft_ms
+        return ReadingSlo(ttft_ms=ttft_ms, tokens_per_s=PACES[body.reader])
+    if body.ttft_ms is not None and body.tokens_per_s is not None and pace == {"ttft_ms", "tokens_per_s"}:
+        return ReadingSlo(ttft_ms=body.ttft_ms, tokens_per_s=body.tokens_per_s)
+    if body.ttft_ms is not None and pace <= {"ttft_ms", "tpot_ms"}:
+        return TokenSlo(ttft_ms=body.ttft_ms, tpot_ms=body.tpot_ms)
+    raise _contradictory(given)
+
+
+def _contradictory(given: set[str]) -> InvalidValueError:
+    expected = (
+        "deadline_ms, or deadline_at, or ttft_ms with tpot_ms or tokens_per_s or neither, or reader alone or "
+        "with ttft_ms; a deadline may come beside these"
+    )
+    return InvalidValueError("slo", sorted(given), expected)
 
 
 def _until(time: float | str, now_ns: int) -> float:

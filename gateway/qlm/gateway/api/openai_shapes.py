@@ -5,9 +5,12 @@ from typing import Final
 
 import orjson
 
+from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion, Usage
+from qlm.gateway.api.fields.openai import ChatCompletion, Lateness, TextCompletion, Usage
+from qlm.gateway.api.ids import CHAT_PREFIX, TEXT_PREFIX
+from qlm.gateway.api.lateness import lateness
 from qlm.gateway.core.session_events import SendFinal
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -20,11 +23,17 @@ _NS_PER_S: Final = 1_000_000_000
 
 def answer_id(metadata: RequestMetadata) -> str:
     """Return the id of the answer object."""
-    return f"chatcmpl-{metadata.id}" if metadata.answer.kind is AnswerKind.CHAT else f"cmpl-{metadata.id}"
+    prefix = CHAT_PREFIX if metadata.answer.kind is AnswerKind.CHAT else TEXT_PREFIX
+    return f"{prefix}{metadata.id}"
 
 
-def usage(metadata: RequestMetadata, completion_tokens: int, cached_tokens: int | None = None) -> Usage:
-    """Return token counts, stop tokens included, as vLLM counts."""
+def usage(
+    metadata: RequestMetadata,
+    completion_tokens: int,
+    cached_tokens: int | None = None,
+    late: Lateness | None = None,
+) -> Usage:
+    """Return token counts, stop tokens included, as vLLM counts; at the end of a stream with its lateness."""
     counts: Usage = {
         "prompt_tokens": metadata.prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -32,6 +41,8 @@ def usage(metadata: RequestMetadata, completion_tokens: int, cached_tokens: int 
     }
     if cached_tokens is not None:
         counts["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+    if late is not None:
+        counts["qlm"] = late
     return counts
 
 
@@ -153,28 +164,37 @@ class StreamShape:
         )
         return self._event(0, self._head + delta)
 
-    def text(self, offset: int, text: str, final: SendFinal | None = None) -> bytes:
-        """Return an event with text; the last one also has the reasons of the end."""
+    def text(self, offset: int, text: str) -> bytes:
+        """Return an event with text."""
+        return self._event(offset, self._text(text, None))
+
+    def _text(self, text: str, final: SendFinal | None) -> bytes:
         closing = b"}" if self._chat else b""
         reasons = b"null" if final is None else _reasons(final)
         whole = orjson.dumps(text) + closing + b',"logprobs":null,"finish_reason":' + reasons + b"}]"
-        return self._event(offset, self._before_text + whole)
+        return self._before_text + whole
 
     def ending(self, final: SendFinal) -> bytes:
-        """Return the last events of a stream that ended well."""
+        """Return the last events of a stream that ended well; they say whether it was late."""
+        late = lateness(final.attainment)
         if self._chat and not final.text:
             choice = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":' + _reasons(final) + b"}]"
-            last = self._event(final.offset, self._head + choice)
+            body = self._head + choice
         else:
-            last = self.text(final.offset, final.text, final)
+            body = self._text(final.text, final)
+        if late is not None:
+            body += b',"qlm":' + orjson.dumps(late)
+        last = self._event(final.offset, body, late)
         if self._include_usage:
-            counts = orjson.dumps(usage(self._metadata, final.offset, final.cached_tokens))
+            counts = orjson.dumps(usage(self._metadata, final.offset, final.cached_tokens, late))
             last += self._close(final.offset, self._head + b'[],"usage":' + counts)
         return last + DONE
 
-    def error(self, offset: int, error: ApiError) -> bytes:
+    def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
         """Return the last events of a stream that ended badly."""
-        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(error.body()) + b"\n\n"
+        late = lateness(attainment)
+        data = error.body() if late is None else error.body() | {"qlm": late}
+        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(data) + b"\n\n"
         return event + DONE
 
     def keep_alive(self) -> bytes:
@@ -185,9 +205,9 @@ class StreamShape:
         # data. So after the first `id:` a comment has no blank line of its own, which the format allows.
         return _KEEP_ALIVE_INSIDE if self._id_seen else _KEEP_ALIVE
 
-    def _event(self, offset: int, body: bytes) -> bytes:
+    def _event(self, offset: int, body: bytes, late: Lateness | None = None) -> bytes:
         if self._continuous_usage:
-            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset))
+            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset, late=late))
         elif self._include_usage:
             body += b',"usage":null'
         return self._close(offset, body)

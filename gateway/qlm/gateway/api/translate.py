@@ -18,7 +18,7 @@ from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, 
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.objective import choose, p_met, p_met_min
+from qlm.gateway.api.objective import Objective, choose, p_met, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody, Message
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
@@ -92,17 +92,19 @@ def to_metadata(
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
         traceparent=traceparent(arrival.headers),
-        extensions=_extensions(body, arrival, limits),
+        extensions=_extensions(body, arrival, limits, objective),
     )
 
 
-def _extensions(body: Body, arrival: Arrival, limits: GatewayLimits) -> RequestExtensions:
+def _extensions(
+    body: Body, arrival: Arrival, limits: GatewayLimits, objective: Objective
+) -> RequestExtensions:
     least = p_met_min(body.slo, arrival.headers, limits) or None
     promised = p_met(body.slo, arrival.headers)
-    if least is None and promised is None:
+    if least is None and promised is None and objective.deadline_ms is None:
         return NO_REQUEST_EXTENSIONS
     cls = NO_CLASS_EXTENSIONS if promised is None else ClassExtensions(p_met=promised)
-    return RequestExtensions(cls=cls, p_met=least)
+    return RequestExtensions(cls=cls, p_met=least, deadline_ms=objective.deadline_ms)
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:

@@ -14,7 +14,7 @@ from qlm.domain.attainment import OutputTimes
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.domain.request import RequestMetadata
+from qlm.domain.request import NS_PER_S, RequestMetadata
 from qlm.gateway.core.answer_text import AnswerText, finish_reason
 from qlm.gateway.core.session_events import (
     Action,
@@ -216,7 +216,7 @@ class Session:
         final = self._end(Outcome.OUTPUT_LOST, detail)
         # Only tokens that we read ourselves prove a loss: the claim of one client must not end the request of
         # others.
-        return [final, CancelRequest(Outcome.OUTPUT_LOST)] if len(self._ids) > log_end else [final]
+        return [final, CancelRequest(Outcome.OUTPUT_LOST, detail)] if len(self._ids) > log_end else [final]
 
     # --- reading the log
 
@@ -267,12 +267,19 @@ class Session:
         self._poll_at_ns = now_ns + self._poll_pause_ns
         self._poll_pause_ns = min(2 * self._poll_pause_ns, self._timing.poll_max_ns)
 
+    def _gone(self) -> str:
+        """Return why a request is cancelled whose client has left."""
+        grace_s = self._timing.grace_ns / NS_PER_S
+        if not grace_s:
+            return "its client disconnected"
+        return f"its client disconnected, and no client resumed it within {grace_s:g} s"
+
     # --- time
 
     def _tick(self, now_ns: int) -> list[Action]:
         if self._gone_at_ns is not None and now_ns >= self._gone_at_ns + self._timing.grace_ns:
             self.over = True
-            return [] if self.metadata.detached else [CancelRequest(Outcome.CANCELLED)]
+            return [] if self.metadata.detached else [CancelRequest(Outcome.CANCELLED, self._gone())]
         actions: list[Action] = []
         if self._mode is Mode.STREAM and self._gone_at_ns is None and now_ns >= self._keepalive_at_ns:
             self._keepalive_at_ns = now_ns + self._timing.keepalive_ns

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -100,6 +101,7 @@ class SendFinal:
         token_ids: Tokens of the answer that have not been sent before.
         stop_reason: Stop string or token that ended it, as in vLLM; None at the model's own end or the limit.
         cached_tokens: Prompt tokens found in the prefix cache; None if that is not known.
+        attainment: Whether the request met its objective; the hub judges that.
     """
 
     offset: int
@@ -110,6 +112,7 @@ class SendFinal:
     token_ids: TokenIds = ()
     stop_reason: int | str | None = None
     cached_tokens: int | None = None
+    attainment: Attainment = UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,15 @@ class StopGeneration:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """End the request, unless another client watches it. The session is over."""
+    """End the request, unless another client watches it. The session is over.
+
+    Attributes:
+        outcome: How it ends.
+        why: The reason, for clients and operators.
+    """
 
     outcome: Outcome
+    why: str
 
 
 Action = SendEvent | SendKeepAlive | SendFinal | FetchOutput | StopGeneration | CancelRequest

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import InstanceId, RequestId
+from qlm.domain.ids import InstanceId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
@@ -14,7 +14,14 @@ from qlm.domain.view import RequestFilter, RequestPosition
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.forecast import Forecast
 from qlm.gateway.api.fields.history import StoredHistory
-from qlm.gateway.api.fields.instances import Draining, Instance, Instances, Operations, Unplaced
+from qlm.gateway.api.fields.instances import (
+    ConfiguredInstance,
+    Draining,
+    Instance,
+    Instances,
+    Operations,
+    Unplaced,
+)
 from qlm.gateway.api.fields.queues import (
     Clusters,
     Groups,
@@ -30,20 +37,27 @@ from qlm.gateway.api.fields.requests import (
     Requests,
     RequestStatus,
 )
-from qlm.gateway.http.requests import cancel_request
+from qlm.gateway.api.ids import request_id
+from qlm.gateway.api.reasons import BY_OPERATOR
+from qlm.gateway.http.requests import cancel
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
+from qlm.gateway.sessions import queue_listing
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
-from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields, queues
+from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields
 
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
+
+LATE_OF: Final = 1000
+"""Newest requests among which late ones are looked for, or `limit` if that is larger."""
+
 _DIGITS_MAX: Final = 20
 
 
 async def list_queues(gateway: Gateway, request: HttpRequest) -> Json[Queues]:
     """Answer GET /admin/v1/queues: class queues with their depths, and virtual queues in order."""
-    return Json(queues(await gateway.store.view(), gateway.load.load.finished_per_s))
+    return Json(await queue_listing.list_queues(gateway))
 
 
 async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
@@ -53,18 +67,21 @@ async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
 
 
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests]:
-    """Answer GET /admin/v1/requests?state=&model=&limit=: requests, newest first."""
-    query = request.query_params
+    """Answer GET /admin/v1/requests?state=&model=&late=&limit=: requests, newest first; or only late ones."""
+    query, limit = request.query_params, list_limit(request.query_params.get("limit"))
+    late = _flag("late", query.get("late"))
     where = RequestFilter(
-        state=_state(query.get("state")), model=query.get("model"), limit=list_limit(query.get("limit"))
+        state=_state(query.get("state")),
+        model=query.get("model"),
+        limit=max(limit, LATE_OF) if late else limit,
     )
-    records = await gateway.store.records(where)
-    return Json({"requests": [_request(gateway, record) for record in records]})
+    found = [_request(gateway, record) for record in await gateway.store.records(where)]
+    return Json({"requests": [each for each in found if not late or each["met"] is False][:limit]})
 
 
 async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[RequestDetails]:
     """Answer GET /admin/v1/requests/{id}: a request with its event history and its queue position."""
-    id = RequestId(request.path_params["id"])
+    id = request_id(request.path_params["id"])
     if (record := await gateway.store.record(id)) is None:
         raise ApiError(
             status=404, message=f"request {cut(id)} not found", param="id", code="request_not_found"
@@ -75,7 +92,7 @@ async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[Re
 
 async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
     """Answer DELETE /admin/v1/requests/{id}: cancel, as its client can by DELETE /v1/requests/{id}."""
-    return await cancel_request(gateway, request)
+    return await cancel(gateway, request, BY_OPERATOR)
 
 
 async def get_plan(gateway: Gateway, request: HttpRequest) -> StoredJson[PublishedPlan]:
@@ -121,12 +138,29 @@ async def get_controller(gateway: Gateway, request: HttpRequest) -> Json[Leaders
 
 
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instances]:
-    """Answer GET /admin/v1/instances: the live instances, and those that wait for a node."""
+    """Answer GET /admin/v1/instances: instances that live, are configured, or wait for a node."""
     view, unplaced = await gateway.store.view(), await gateway.store.unplaced()
     waiting: list[Unplaced] = [
         {"id": id, "state": "waiting for a place", "why": why} for id, why in unplaced.items()
     ]
-    return Json({"instances": [_instance(each) for each in view.instances], "unplaced": waiting})
+    configured: list[ConfiguredInstance] = [
+        {
+            "id": each.id,
+            "accelerator": each.accelerator,
+            "models": list(each.models),
+            "batching": each.batching,
+        }
+        for each in gateway.configured.instances
+    ]
+    refused = await gateway.store.refused_agents()
+    return Json(
+        {
+            "instances": [_instance(each) for each in view.instances],
+            "configured": configured,
+            "refused_agents": [{"id": id, "why": why} for id, why in refused.items()],
+            "unplaced": waiting,
+        }
+    )
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> AcceptedJson[Draining]:
@@ -155,7 +189,7 @@ def list_limit(text: str | None, limit_max: int = LIST_MAX) -> int:
 def _request(gateway: Gateway, record: RequestRecord) -> AdminRequest:
     metadata = record.metadata
     return {
-        **request_status(record, gateway.limits),
+        **request_status(record, gateway.limits, gateway.clock.now_ns()),
         "tenant": metadata.tenant,
         "queue": metadata.cls.queue,
         "evictability": metadata.evictability,
@@ -222,6 +256,12 @@ def _state(text: str | None) -> RequestState | None:
         raise invalid(
             "state", f"state is {shown(text)}; expected one of {', '.join(RequestState)}"
         ) from error
+
+
+def _flag(name: str, text: str | None) -> bool:
+    if text not in (None, "true", "false"):
+        raise invalid(name, f"{name} is {shown(text)}; expected true or false")
+    return text == "true"
 
 
 def _seconds(ns: int | None) -> float | None:

@@ -27,6 +27,7 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.responses import error_answer
@@ -55,6 +56,7 @@ def create_app(
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
     admin_url: str | None = None,
+    configured: Configured = NOTHING_CONFIGURED,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -62,7 +64,18 @@ def create_app(
         InvalidValueError: A model's tokenizer cannot be read.
     """
     gateway = create_gateway(
-        models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures, faults
+        models,
+        broker,
+        store,
+        clock,
+        limits,
+        gateway_id,
+        new_id,
+        registry,
+        tracer,
+        exposures,
+        faults,
+        configured,
     )
 
     @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
+from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
@@ -180,5 +181,8 @@ def _default_form(gateway: Gateway) -> StreamForm:
 
 def _render(metadata: RequestMetadata, tier: str, fingerprint: str | None, final: SendFinal) -> Response:
     if final.outcome.ok:
-        return Json(answer_object(metadata, final, tier, fingerprint))
-    return error_answer(from_outcome(final.outcome, final.detail))
+        answer = answer_object(metadata, final, tier, fingerprint)
+        return Json(answer, lateness_headers(final.attainment))
+    refusal = error_answer(from_outcome(final.outcome, final.detail))
+    refusal.headers.update(lateness_headers(final.attainment))
+    return refusal

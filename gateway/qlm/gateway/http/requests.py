@@ -5,12 +5,13 @@ from typing import Final, cast
 
 from starlette.requests import Request as HttpRequest
 
-from qlm.domain.ids import RequestId
 from qlm.domain.request import RequestRecord
 from qlm.gateway.api.errors import from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
+from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
+from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.http.sinks import StreamSink
@@ -27,10 +28,10 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     record = await _known(gateway, request)
     headers = {"x-request-id": record.metadata.id}
     if record.outcome is None:
-        return Json(cast("RequestAnswer", request_status(record, gateway.limits)), headers)
+        return Json(cast("RequestAnswer", _status(gateway, record)), headers)
     final = await final_answer(gateway, record)
     ended = replace(record, outcome=final.outcome)
-    status = cast("RequestAnswer", request_status(ended, gateway.limits))
+    status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
         tier = tier_of(record.metadata.slo, gateway.limits)
         fingerprint = gateway.models.fingerprint(record.metadata.model)
@@ -43,10 +44,14 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
 
 async def cancel_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
     """Answer DELETE /v1/requests/{id}: cancel; a running request ends once its engine has aborted it."""
+    return await cancel(gateway, request, BY_CLIENT)
+
+
+async def cancel(gateway: Gateway, request: HttpRequest, why: str) -> Json[RequestStatus]:
+    """Cancel the request that the path names; `why` says on whose behalf."""
     record = await _known(gateway, request)
-    after = await gateway.store.cancel(record.metadata.id)
-    status = request_status(after or record, gateway.limits)
-    return Json(status, {"x-request-id": record.metadata.id})
+    after = await gateway.store.cancel(record.metadata.id, why=why)
+    return Json(_status(gateway, after or record), {"x-request-id": record.metadata.id})
 
 
 async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
@@ -66,8 +71,12 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     return stream_answer(gateway, subscription, sink)
 
 
+def _status(gateway: Gateway, record: RequestRecord) -> RequestStatus:
+    return request_status(record, gateway.limits, gateway.clock.now_ns())
+
+
 async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
-    return await known_request(gateway.store, gateway.load, RequestId(request.path_params["id"]))
+    return await known_request(gateway.store, gateway.load, request_id(request.path_params["id"]))
 
 
 def _offset(request: HttpRequest) -> int:

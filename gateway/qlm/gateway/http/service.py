@@ -1,6 +1,8 @@
 """Models, health, readiness and metrics of a gateway."""
 
 import asyncio
+import shutil
+from pathlib import Path
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -9,7 +11,7 @@ from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
 from qlm.domain.request import NS_PER_S
 from qlm.gateway.api.fields.openai import Model, ModelList
-from qlm.gateway.api.fields.service import Health, Listeners, Readiness, StoreSettings
+from qlm.gateway.api.fields.service import Disk, Health, Listeners, Readiness, StoreSettings
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.responses import Json, NotReady
 from qlm.gateway.observability.metrics import CONTENT_TYPE
@@ -58,6 +60,13 @@ async def _dead_letters(gateway: Gateway) -> int | None:
         return None
 
 
+def _disk(folder: Path | None) -> Disk | None:
+    if folder is None:
+        return None
+    usage = shutil.disk_usage(folder)
+    return {"path": str(folder.absolute()), "free_bytes": usage.free, "total_bytes": usage.total}
+
+
 def _model(gateway: Gateway, served: ServedModel) -> Model:
     return {
         "id": served.spec.id,
@@ -69,8 +78,10 @@ def _model(gateway: Gateway, served: ServedModel) -> Model:
 
 
 async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
-    """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, settings or lost data."""
-    return Json({"warnings": list(await gateway.store.warnings())})
+    """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, and the disk it is on."""
+    return Json(
+        {"warnings": list(await gateway.store.warnings()), "disk": _disk(gateway.configured.data_dir)}
+    )
 
 
 async def get_listeners(gateway: Gateway, request: HttpRequest) -> Json[Listeners]:

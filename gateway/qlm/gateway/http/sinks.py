@@ -41,7 +41,8 @@ class StreamSink:
         if final.outcome.ok:
             self._put(self._shape.ending(final))
         else:
-            self._chunks.append(self._shape.error(final.offset, from_outcome(final.outcome, final.detail)))
+            error = from_outcome(final.outcome, final.detail)
+            self._chunks.append(self._shape.error(final.offset, error, final.attainment))
         self.close()
 
     def interrupt(self, error: ApiError) -> None:

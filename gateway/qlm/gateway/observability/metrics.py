@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from qlm.domain.attainment import OutputTimes, attained
+from qlm.domain.attainment import OutputTimes
 from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
@@ -162,26 +162,14 @@ class GatewayMetrics:
             self._answer_s(*labels).observe(took_s)
             if predicted_s is not None and predicted_s > 0:
                 self._against_predicted(*labels).observe(took_s / predicted_s)
-        self._judge(metadata, final, times, now_ns, labels)
+        if final.attainment.met is not None:
+            (self._attained if final.attainment.met else self._violated)(*labels).inc()
         if times.timeline is not None and final.outcome.ok:
             self._reading.ended(times.timeline, *labels)
 
     def cancelled(self, metadata: RequestMetadata) -> None:
         """Count a request that was cancelled because its client disconnected."""
         self._requests(*self._label(metadata), "cancelled").inc()
-
-    def _judge(
-        self,
-        metadata: RequestMetadata,
-        final: SendFinal,
-        times: OutputTimes,
-        now_ns: int,
-        labels: tuple[str, str],
-    ) -> None:
-        if metadata.slo.target_ms is None or final.outcome == "cancelled":
-            return
-        met = final.outcome.ok and attained(metadata, times, ended_ns=now_ns, tokens=final.offset)
-        (self._attained if met else self._violated)(*labels).inc()
 
     def _label(self, metadata: RequestMetadata) -> tuple[str, str]:
         return self._labels.of(metadata.cls)

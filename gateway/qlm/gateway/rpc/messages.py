@@ -8,6 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.errors import ApiError, from_outcome, invalid
+from qlm.gateway.api.lateness import late_ms
 from qlm.gateway.api.openai_shapes import usage
 from qlm.gateway.api.schema import Body, parse_chat, parse_completion
 from qlm.gateway.core.limits import GatewayLimits
@@ -90,14 +91,16 @@ def ended(metadata: RequestMetadata, final: SendFinal) -> pb.GenerateResponse:
         outcome=str(final.outcome),
         finish_reason=final.finish_reason or "",
         usage=_usage(metadata, final),
+        met=final.attainment.met,
+        late_ms=late_ms(final.attainment),
         **_stop_reason(final),
     )
     return pb.GenerateResponse(ended=last)
 
 
-def status_message(record: RequestRecord, limits: GatewayLimits) -> pb.RequestStatus:
+def status_message(record: RequestRecord, limits: GatewayLimits, now_ns: int) -> pb.RequestStatus:
     """Return the state of a request."""
-    status: Mapping[str, object] = request_status(record, limits)
+    status: Mapping[str, object] = request_status(record, limits, now_ns)
     fields = {name: status[name] for name in pb.RequestStatus.DESCRIPTOR.fields_by_name}
     return ParseDict(fields, pb.RequestStatus())
 

@@ -13,7 +13,9 @@ from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway.api.callers import operator_errors
 from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
+from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import MS_MIN, tier_of
+from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.session import Mode
 from qlm.gateway.observability.refusals import refusals_recorded
@@ -28,7 +30,7 @@ from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 from qlm.gateway.sessions.intake import Prepared
 from qlm.gateway.sessions.lookup import final_answer, known_request
-from qlm.gateway.sessions.queue_listing import queues
+from qlm.gateway.sessions.queue_listing import list_queues
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.subscription import Subscription
 
@@ -109,10 +111,10 @@ class QlmService(QlmServicer):
         record = await self._known(request.id)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
         if record.outcome is None:
-            return pb.GetResponse(request=messages.status_message(record, self._gateway.limits))
+            return pb.GetResponse(request=self._status(record))
         final = await final_answer(self._gateway, record)
         ended = replace(record, outcome=final.outcome)
-        response = pb.GetResponse(request=messages.status_message(ended, self._gateway.limits))
+        response = pb.GetResponse(request=self._status(ended))
         if final.outcome.ok:
             response.answer.CopyFrom(messages.answer(record.metadata, final))
         else:
@@ -122,8 +124,11 @@ class QlmService(QlmServicer):
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         record = await self._known(request.id)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        after = await self._gateway.store.cancel(record.metadata.id)
-        return pb.CancelResponse(request=messages.status_message(after or record, self._gateway.limits))
+        after = await self._gateway.store.cancel(record.metadata.id, why=BY_CLIENT)
+        return pb.CancelResponse(request=self._status(after or record))
+
+    def _status(self, record: RequestRecord) -> pb.RequestStatus:
+        return messages.status_message(record, self._gateway.limits, self._gateway.clock.now_ns())
 
     async def _known(self, id: str) -> RequestRecord:
         return await known_request(self._gateway.store, self._gateway.load, _id(id))
@@ -132,9 +137,7 @@ class QlmService(QlmServicer):
         given = [headers[name] for name in ("authorization",) if name in headers]
         for error in operator_errors(lambda _: given, self._rules):
             raise error
-        gateway = self._gateway
-        listed = queues(await gateway.store.view(), gateway.load.load.finished_per_s)
-        return messages.queues_response(listed)
+        return messages.queues_response(await list_queues(self._gateway))
 
     async def _stream(self, context: Context, subscription: Subscription, sink: RpcSink, offset: int) -> None:
         """Write what a session sends until it ends or the client disconnects.
@@ -160,7 +163,10 @@ class QlmService(QlmServicer):
             self._open.discard(sink)
             metrics.open_streams.dec()
         if sink.error is not None:
-            raise replace(sink.error, headers={**sink.error.headers, _ID_HEADER: metadata.id})
+            raise replace(
+                sink.error, headers={**sink.error.headers, **sink.trailers, _ID_HEADER: metadata.id}
+            )
+        context.set_trailing_metadata(tuple(sink.trailers.items()))
 
     async def _finish_despite_disconnect(self, accepting: Awaitable[Subscription]) -> Subscription:
         """Finish publishing a request although its client disconnects, and detach the client afterwards."""
@@ -246,4 +252,4 @@ def _objective(context: Context) -> DeadlineSlo | None:
 def _id(text: str) -> RequestId:
     if not text:
         raise invalid("id", 'id is ""; expected the id of a request', "missing_required_parameter")
-    return RequestId(text)
+    return request_id(text)

@@ -1,9 +1,11 @@
 """The sink of a gRPC stream."""
 
 import asyncio
+from collections.abc import Mapping
 
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError, from_outcome
+from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.rpc import messages
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
@@ -16,11 +18,13 @@ class RpcSink:
 
     Attributes:
         error: The error with which the stream ends, if any.
+        trailers: Trailing metadata of the stream.
     """
 
     def __init__(self, metadata: RequestMetadata) -> None:
         """Begin the stream of a request's answer."""
         self.error: ApiError | None = None
+        self.trailers: Mapping[str, str] = {}
         self._metadata = metadata
         self._ready = asyncio.Event()
         self._delta: pb.Delta | None = None
@@ -39,6 +43,7 @@ class RpcSink:
         if final.text or final.token_ids:
             self._add(final)
         self._last = messages.ended(self._metadata, final)
+        self.trailers = lateness_headers(final.attainment)
         if not final.outcome.ok:
             self.error = from_outcome(final.outcome, final.detail)
         self._close()

@@ -18,6 +18,8 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.ids import request_id
+from qlm.gateway.api.reasons import LETTER_DELETED
 from qlm.gateway.tokenizers.served_models import ServedModels
 
 _log = logging.getLogger(__name__)
@@ -115,7 +117,7 @@ def decode_letter(body: bytes) -> DeadLetter:
 def has_id(id: str, body: bytes) -> bool:
     """Return whether a message is the letter with an id, or one of the request with that id."""
     letter = decode_letter(body)
-    return id == letter.id or (letter.metadata is not None and id == letter.metadata.id)
+    return id == letter.id or (letter.metadata is not None and request_id(id) == letter.metadata.id)
 
 
 def letter_not_found(id: str) -> ApiError:
@@ -227,7 +229,7 @@ class DeadLetterQueue:
             record = await self._store.record(metadata.id)
             if record is not None and not _served(record, metadata):
                 # Without this message no agent will ever run it.
-                await self._store.cancel(metadata.id)
+                await self._store.cancel(metadata.id, why=LETTER_DELETED)
                 why = f"request {metadata.id} is cancelled"
         _log.warning("deleted dead letter %s (%d bytes): %s", letter.id, letter.size_bytes, letter.reason)
         return ResolvedLetter(letter=letter, resolution=Resolution.DELETED, why=why)

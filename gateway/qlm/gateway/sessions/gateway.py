@@ -15,6 +15,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
@@ -46,6 +47,7 @@ class Gateway:
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
         started_ns: Its start.
+        configured: What the configuration says of the deployment.
     """
 
     models: ServedModels
@@ -63,6 +65,7 @@ class Gateway:
     exposures: Sequence[str]
     faults: FaultLog
     started_ns: int
+    configured: Configured
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,6 +91,7 @@ def create_gateway(
     tracer: Tracer | None = None,
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
+    configured: Configured = NOTHING_CONFIGURED,
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -103,6 +107,7 @@ def create_gateway(
         tracer: Destination of its spans; None to make none.
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
+        configured: What the configuration says of the deployment.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
@@ -131,4 +136,5 @@ def create_gateway(
         exposures=exposures,
         faults=faults,
         started_ns=clock.now_ns(),
+        configured=configured,
     )

@@ -5,8 +5,10 @@ import heapq
 import itertools
 import logging
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
+from qlm.domain.attainment import attainment
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
@@ -284,26 +286,31 @@ class Hub:
             case SendKeepAlive():
                 subscription.sink.keep_alive()
             case SendFinal():
-                if subscription.counts_in_metrics:
-                    self._count_end(subscription, action)
-                subscription.sink.final(action)
+                self._end(subscription, action)
             case FetchOutput(offset=offset):
                 self._spawn(self._fetch(subscription, offset))
             case StopGeneration():
                 self._spawn(self._output.cancel(subscription.metadata.id, Outcome.STOP))
-            case CancelRequest(outcome=outcome):
+            case CancelRequest(outcome=outcome, why=why):
                 if outcome is Outcome.CANCELLED and subscription.counts_in_metrics:
                     metadata = subscription.metadata
                     self._metrics.cancelled(metadata)
                     self._spans.left(metadata.id, self._clock.now_ns(), outcome=str(outcome))
-                self._spawn(self._cancel_unless_watched(subscription, outcome))
+                self._spawn(self._cancel_unless_watched(subscription, outcome, why))
             case _:
                 assert_never(action)
 
-    def _count_end(self, subscription: Subscription, final: SendFinal) -> None:
-        now_ns, times = self._clock.now_ns(), subscription.session.times
-        self._metrics.ended(subscription.metadata, final, times, now_ns, subscription.predicted_s)
-        self._spans.ended(subscription.metadata, final, times.first_ns, now_ns)
+    def _end(self, subscription: Subscription, final: SendFinal) -> None:
+        """Send the end of an answer, with whether it was in time."""
+        if not subscription.counts_in_metrics:
+            self._spawn(self._output.end(subscription, final))
+            return
+        metadata, now_ns, times = subscription.metadata, self._clock.now_ns(), subscription.session.times
+        judged = attainment(metadata, times, outcome=final.outcome, ended_ns=now_ns, tokens=final.offset)
+        final = replace(final, attainment=judged)
+        self._metrics.ended(metadata, final, times, now_ns, subscription.predicted_s)
+        self._spans.ended(metadata, final, times.first_ns, now_ns)
+        subscription.sink.final(final)
 
     async def _fetch(self, subscription: Subscription, offset: int) -> None:
         event: Event = FetchFailed(self._clock.now_ns())
@@ -319,14 +326,14 @@ class Hub:
             self.drop(subscription)
         self._handle(subscription, event)
 
-    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome) -> None:
+    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome, why: str) -> None:
         id = subscription.metadata.id
         if any(each is not subscription for each in self._subscriptions.get(id, ())):
             return
         watchers = await self._output.unwatch(id)
         # During the call the client may have resumed at this gateway.
         if watchers == 0 and id not in self._subscriptions:
-            await self._output.cancel(id, outcome)
+            await self._output.cancel(id, outcome, why)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final, cast
 
+from qlm.domain.attainment import recorded_attainment
 from qlm.domain.formats.plain import slo_to_plain
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
@@ -44,9 +45,10 @@ async def known_request(store: GatewayStore, load: LoadWatch, id: RequestId) -> 
     raise unknown
 
 
-def request_status(record: RequestRecord, limits: GatewayLimits) -> RequestStatus:
+def request_status(record: RequestRecord, limits: GatewayLimits, now_ns: int) -> RequestStatus:
     """Return a request's state as JSON."""
     metadata = record.metadata
+    met, late_by_s = recorded_attainment(record, now_ns)
     return {
         "id": metadata.id,
         "object": "qlm.request",
@@ -59,13 +61,22 @@ def request_status(record: RequestRecord, limits: GatewayLimits) -> RequestStatu
         "deadline_s": _seconds(metadata.deadline_ns),
         "first_token_s": _seconds(record.first_token_ns),
         "ended_s": _seconds(record.ended_ns),
-        "slo": cast("Objective", slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}),
+        "met": met,
+        "late_by_s": late_by_s,
+        "slo": _objective(metadata),
         "service_tier": tier_of(metadata.slo, limits),
         "priority": metadata.cls.priority,
         "prompt_tokens": metadata.prompt_tokens,
         "output_tokens": record.output_tokens,
-        "instance": None if record.lease is None else record.lease.holder.instance,
+        "instance": record.instance,
     }
+
+
+def _objective(metadata: RequestMetadata) -> Objective:
+    plain = slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}
+    if (deadline_ms := metadata.extensions.deadline_ms) is not None:
+        plain["deadline_ms"] = deadline_ms
+    return cast("Objective", plain)
 
 
 async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:

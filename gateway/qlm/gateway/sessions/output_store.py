@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from qlm.domain.errors import StoreEmptiedError, UnavailableError
+from qlm.domain.attainment import UNDECIDED, Attainment, recorded_attainment
+from qlm.domain.errors import QlmError, StoreEmptiedError, UnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import RequestMetadata
 from qlm.domain.shell.faults import FaultLog
-from qlm.gateway.core.session_events import FetchFailed, OutputFetched
+from qlm.gateway.core.session_events import FetchFailed, OutputFetched, SendFinal
 from qlm.gateway.sessions.subscription import Subscription
 
 _log = logging.getLogger(__name__)
@@ -21,6 +24,9 @@ READS_MAX: Final = 64
 
 UNWATCH_TIMEOUT_S: Final = 2.0
 """Time limit for a gateway that stops to remove itself as a watcher of its requests."""
+
+RECORD_TIMEOUT_S: Final = 2.0
+"""Time limit for the record of an answer whose client waits for its end."""
 
 
 class OutputStore:
@@ -67,6 +73,31 @@ class OutputStore:
         subscription.index_pending_in = None
         subscription.indexed = True
 
+    async def end(self, subscription: Subscription, final: SendFinal) -> None:
+        """Send the end of an answer to a client that came later: when its output came, the record says."""
+        judged = UNDECIDED
+        try:
+            judged = await self._attainment(subscription.metadata, final)
+        finally:
+            subscription.sink.final(replace(final, attainment=judged))
+
+    async def _attainment(self, metadata: RequestMetadata, final: SendFinal) -> Attainment:
+        if metadata.slo.target_ms is None:
+            return UNDECIDED
+        try:
+            async with asyncio.timeout(RECORD_TIMEOUT_S):
+                record = await self._store.record(metadata.id)
+        except (QlmError, TimeoutError) as error:
+            _log.debug("request %s: whether it was late is unknown: %s", metadata.id, error)
+            return UNDECIDED
+        if record is None or not record.metadata.is_same_request(metadata):
+            return UNDECIDED
+        now_ns = self._clock.now_ns()
+        # At a stop string the generation may not have ended yet.
+        ended_ns = now_ns if record.ended_ns is None else record.ended_ns
+        ended = replace(record, outcome=final.outcome, ended_ns=ended_ns, output_tokens=final.offset)
+        return recorded_attainment(ended, now_ns)
+
     async def unwatch(self, id: RequestId) -> int | None:
         """Remove this gateway as a watcher; return the number of others, None if the store is unavailable."""
         try:
@@ -84,10 +115,10 @@ class OutputStore:
         except Exception as error:
             self._faults.note(_log, error, "this gateway is still registered as a watcher")
 
-    async def cancel(self, id: RequestId, outcome: Outcome) -> None:
+    async def cancel(self, id: RequestId, outcome: Outcome, why: str = "") -> None:
         """End a request with an outcome; a store that is away is logged."""
         try:
-            await self._store.cancel(id, outcome)
+            await self._store.cancel(id, outcome, why)
         except Exception as error:
             doing = "request %s runs on though it could end (%s)"
             self._faults.note(_log, error, doing, id, outcome, extra={"request_id": id})

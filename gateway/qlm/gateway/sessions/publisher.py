@@ -13,6 +13,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata
 from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.api.errors import ApiError, from_qlm
+from qlm.gateway.api.reasons import NOT_CONFIRMED
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
@@ -117,7 +118,7 @@ class Publisher:
         try:
             async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
                 if not await self._store.withdraw(metadata) and not metadata.fingerprint:
-                    await self._store.cancel(metadata.id, Outcome.CANCELLED)
+                    await self._store.cancel(metadata.id, why=NOT_CONFIRMED)
         except Exception as error:
             doing = "request %s was not confirmed; if the queue has it, it will run without a client"
             self._faults.note(_log, error, doing, metadata.id, extra={"request_id": metadata.id})

@@ -6,15 +6,33 @@ from qlm.domain.formats.clusters import Clusters, Thresholds, cluster_name
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId
 from qlm.domain.view import ClusterView
-from qlm.gateway.api.fields.queues import ClassQueue, DividedClass, GroupFields, InstanceQueue, Queues
+from qlm.gateway.api.fields.queues import (
+    ClassAttainment,
+    ClassQueue,
+    DividedClass,
+    GroupFields,
+    InstanceQueue,
+    Queues,
+)
+from qlm.gateway.observability.class_attainment import class_attainment
+from qlm.gateway.sessions.gateway import Gateway
 
 
-def queues(view: ClusterView, finished_per_s: float | None) -> Queues:
+async def list_queues(gateway: Gateway) -> Queues:
+    """Return class queues, virtual queues and the attainment of classes as they are now."""
+    attainment = await class_attainment(gateway.store, gateway.clock.now_ns())
+    return queues(await gateway.store.view(), gateway.load.load.finished_per_s, attainment)
+
+
+def queues(
+    view: ClusterView, finished_per_s: float | None, attainment: Sequence[ClassAttainment] = ()
+) -> Queues:
     """Return class queues with their depths, and virtual queues in order.
 
     Args:
         view: The cluster.
         finished_per_s: Smoothed rate of answers; None if unknown.
+        attainment: How many of the latest requests of each class met their objective.
     """
     classes: list[ClassQueue] = [
         {
@@ -43,7 +61,12 @@ def queues(view: ClusterView, finished_per_s: float | None) -> Queues:
         }
         for each in view.queues
     ]
-    return {"classes": classes, "virtual_queues": virtual, "finished_per_s": finished_per_s}
+    return {
+        "classes": classes,
+        "virtual_queues": virtual,
+        "attainment": attainment,
+        "finished_per_s": finished_per_s,
+    }
 
 
 def group_fields(view: ClusterView, group: Group) -> GroupFields:

@@ -53,14 +53,27 @@ def leave(state: State, holder: Holder) -> tuple[None, Effects]:
 
 
 def report_unplaced(state: State, instance: InstanceId, why: str, ttl_s: float, now_ns: int) -> None:
-    state.unplaced[instance] = (now_ns + round(ttl_s * 1e9), why)
+    state.reports.unplaced[instance] = (now_ns + round(ttl_s * 1e9), why)
 
 
 def unplaced(state: State, now_ns: int) -> Mapping[InstanceId, str]:
     live = {status.id for status in live_instances(state, now_ns)}
-    reported = {id: each for id, each in state.unplaced.items() if each[0] > now_ns and id not in live}
-    state.unplaced = reported
+    reported = {
+        id: each for id, each in state.reports.unplaced.items() if each[0] > now_ns and id not in live
+    }
+    state.reports.unplaced = reported
     return {id: why for id, (_, why) in sorted(reported.items())}
+
+
+def report_refused_agent(state: State, instance: InstanceId, why: str, ttl_s: float, now_ns: int) -> None:
+    state.reports.refused_agents[instance] = (now_ns + round(ttl_s * 1e9), why)
+
+
+def refused_agents(state: State, now_ns: int) -> Mapping[InstanceId, str]:
+    state.reports.refused_agents = {
+        id: each for id, each in state.reports.refused_agents.items() if each[0] > now_ns
+    }
+    return {id: why for id, (_, why) in sorted(state.reports.refused_agents.items())}
 
 
 def ask_drain(state: State, instance: InstanceId, now_ns: int) -> tuple[bool, Effects]:
@@ -82,7 +95,7 @@ def standing_notices(state: State, instance: InstanceId) -> tuple[InstanceNotice
     for id in sorted(state.leases.rows):
         leased = state.leases.rows[id]
         if leased.cancel is not None and leased.holder == row.status.holder:
-            notices.append(CancelAsked(id=id, outcome=leased.cancel))
+            notices.append(CancelAsked(id=id, outcome=leased.cancel.outcome))
     if row.drain_asked:
         notices.append(DrainAsked())
     return tuple(notices)

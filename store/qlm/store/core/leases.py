@@ -39,8 +39,8 @@ def lease(
         row = add_request(state, metadata, now_ns)
     refusal = _refusal(state, row, metadata, holder, now_ns)
     if refusal is None and row.cancel is not None:
-        end(state, row, row.cancel, "", now_ns, effects)
-        refusal = Over(outcome=row.cancel)
+        end(state, row, *row.cancel, now_ns, effects)
+        refusal = Over(outcome=row.cancel.outcome)
     if refusal is not None:
         return refusal, effects
     if stop_waiting(row):
@@ -139,7 +139,7 @@ def _put_back(state: State, row: RequestRow, why: str, now_ns: int, effects: Eff
     instance = row.holder.instance if row.holder else None
     add_event(state, row, now_ns, "returned", why, instance)
     if row.cancel is not None:
-        end(state, row, row.cancel, "", now_ns, effects)
+        end(state, row, *row.cancel, now_ns, effects)
         return
     state.leases.remove(row)
     wait(state, row)
@@ -177,6 +177,6 @@ def reregister(
         extend(row, tail, now_ns, effects)
         announce(row, tail, effects)
     if row.cancel is not None:
-        notice = CancelAsked(id=row.metadata.id, outcome=row.cancel)
+        notice = CancelAsked(id=row.metadata.id, outcome=row.cancel.outcome)
         effects.notices.append((holder.instance, notice))
     return _grant(state, row, holder, "restored", now_ns), effects

@@ -3,6 +3,7 @@
 from array import array
 from heapq import heappush
 
+from qlm.domain.attainment import OutputTimes
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import GatewayId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder
@@ -25,7 +26,9 @@ def add_request(state: State, metadata: RequestMetadata, now_ns: int) -> Request
     restored = state.restored.pop(metadata.id, None)
     if restored is not None:
         row.log.extend(restored.token_ids)
-        row.first_token_ns, row.extensions = restored.first_token_ns, restored.extensions
+        row.extensions = restored.extensions
+        row.times = OutputTimes(metadata, seen=len(restored.token_ids))  # the journal has no other times
+        row.times.first_ns = restored.first_token_ns
     add_event(state, row, now_ns, "accepted")
     return row
 
@@ -78,8 +81,7 @@ def extend(row: RequestRow, token_ids: TokenIds, now_ns: int, effects: Effects) 
     effects.logged.append(Logged(row.metadata.id, len(log), token_ids, now_ns))
     # Through an array: half the time of appending one token after the other.
     log += array("I", token_ids)
-    if row.first_token_ns is None:
-        row.first_token_ns = now_ns
+    row.times.take(len(token_ids), now_ns)
 
 
 def announce(

@@ -37,10 +37,17 @@ def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> App
         row.extensions = merged(row.extensions, entry.extensions)
         effects.extended.append(entry.id)
     if entry.outcome is not None:
-        end(state, row, entry.outcome, entry.detail, now_ns, effects, token_ids, entry.extensions)
+        detail = _detail(row, entry)
+        end(state, row, entry.outcome, detail, now_ns, effects, token_ids, entry.extensions)
     elif token_ids:
         announce(row, token_ids, effects)
     return AppendResult.TAKEN
+
+
+def _detail(row: RequestRow, entry: LogEntry) -> str:
+    """Return the reason of an end; of a cancelled request, that of the cancel, which its agent lacks."""
+    asked = row.cancel
+    return asked.why if asked and asked.why and asked.outcome is entry.outcome else entry.detail
 
 
 def _refusal(state: State, row: RequestRow, entry: LogEntry) -> AppendResult | None:

@@ -23,7 +23,7 @@ from qlm.store.core.lifecycle import (
 )
 from qlm.store.core.limits import NOTIFY_WITHIN
 from qlm.store.core.state import RestoredLog, State
-from qlm.store.core.tables import GroupRow, RequestRow
+from qlm.store.core.tables import Cancel, GroupRow, RequestRow
 
 
 def enqueue(
@@ -100,14 +100,14 @@ def queue_position(state: State, id: RequestId) -> RequestPosition | None:
 
 
 def cancel(
-    state: State, id: RequestId, outcome: Outcome, now_ns: int
+    state: State, id: RequestId, outcome: Outcome, now_ns: int, why: str = ""
 ) -> tuple[RequestRecord | None, Effects]:
     effects = Effects()
     row = state.requests.get(id)
     if row is None:
         return None, effects
     if row.state is not RequestState.ENDED:
-        _cancel(state, row, outcome, now_ns, effects)
+        _cancel(state, row, outcome, why, now_ns, effects)
     return row.record(state.incarnation), effects
 
 
@@ -119,14 +119,15 @@ def withdraw(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool
     return True, effects
 
 
-def _cancel(state: State, row: RequestRow, outcome: Outcome, now_ns: int, effects: Effects) -> None:
+def _cancel(state: State, row: RequestRow, outcome: Outcome, why: str, now_ns: int, effects: Effects) -> None:
     if row.holder is None or not is_alive(state, row.holder, now_ns):
-        end(state, row, row.cancel or outcome, "", now_ns, effects)
+        asked = row.cancel or Cancel(outcome, why)
+        end(state, row, asked.outcome, asked.why, now_ns, effects)
         return
     if row.cancel is None:
-        row.cancel = outcome
-        add_event(state, row, now_ns, "cancel_asked", outcome.value, row.holder.instance)
-    notice = CancelAsked(id=row.metadata.id, outcome=row.cancel)
+        row.cancel = Cancel(outcome, why)
+        add_event(state, row, now_ns, "cancel_asked", why or outcome.value, row.holder.instance)
+    notice = CancelAsked(id=row.metadata.id, outcome=row.cancel.outcome)
     effects.notices.append((row.holder.instance, notice))
 
 
@@ -180,8 +181,13 @@ def restore_ended(
     row.log.extend(token_ids)
     row.extensions = extensions
     row.outcome, row.detail = ended.outcome, detail
-    row.first_token_ns, row.ended_ns = ended.first_token_ns, ended.ended_ns
+    row.ended_ns = ended.ended_ns
+    row.times.first_ns = ended.first_token_ns
     row.events = list(ended.events)
+    if row.times.timeline is not None and ended.reader_late_s is not None:
+        row.times.timeline.late_s = ended.reader_late_s
+    else:
+        row.times.timeline = None  # unknown
     state.requests[ended.metadata.id] = row
     state.arrivals.add(row.key)
     state.ended.append(ended.metadata.id)

@@ -82,6 +82,21 @@ class ClassTable:
         return list(self.active.values())
 
 
+class InstanceReports:
+    """Reports of instances for operators: expiry of each, and the reason.
+
+    Attributes:
+        unplaced: Instances without a place.
+        refused_agents: Instances of which a second agent was refused.
+    """
+
+    __slots__ = ("refused_agents", "unplaced")
+
+    def __init__(self) -> None:
+        self.unplaced: dict[InstanceId, tuple[int, str]] = {}
+        self.refused_agents: dict[InstanceId, tuple[int, str]] = {}
+
+
 class State:
     """Tables of requests, classes, groups, virtual queues and instances.
 
@@ -94,7 +109,7 @@ class State:
         indexed: True once the global queue was indexed.
         drops: Heap of (`drop_at_ns`, id) of waiting requests; entries may be stale.
         ended: Ended requests, oldest first.
-        unplaced: Instances without a place: expiry of the report, and the reason.
+        reports: What was reported of instances for operators.
         restored: Logs from the journal, until their requests are indexed.
         leader: The last leadership, which may have lapsed.
     """
@@ -112,7 +127,7 @@ class State:
         self.groups: dict[GroupId, GroupRow] = {}
         self.queues: dict[InstanceId, QueueRow] = {}
         self.instances: dict[InstanceId, InstanceRow] = {}
-        self.unplaced: dict[InstanceId, tuple[int, str]] = {}
+        self.reports = InstanceReports()
         self.restored: dict[RequestId, RestoredLog] = {}
         self.leader: LeaderRow | None = None
 

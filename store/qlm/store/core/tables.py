@@ -2,7 +2,9 @@
 
 from array import array
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from qlm.domain.attainment import OutputTimes
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.formats.extensions import (
     NO_CLASS_EXTENSIONS,
@@ -176,15 +178,23 @@ class LeaderRow:
     until_ns: int = 0
 
 
-class RequestRow:
-    """Request. `n` counts its leases; `cancel` is the outcome that its holder was asked for.
+class Cancel(NamedTuple):
+    """End that the holder of a request was asked for, and the reason; empty for none."""
 
+    outcome: Outcome
+    why: str
+
+
+class RequestRow:
+    """Request. `n` counts its leases; `cancel` is the end that its holder was asked for.
+
+    `times` are those at which its log grew.
     `waiting` is True while the request is in the arrival order of its class.
     """
 
     __slots__ = (
-        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "first_token_ns", "holder", "log",
-        "metadata", "n", "outcome", "state", "waiting", "watchers",
+        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "holder", "log",
+        "metadata", "n", "outcome", "state", "times", "waiting", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -200,9 +210,9 @@ class RequestRow:
         self.extensions: LogExtensions = NO_LOG_EXTENSIONS
         self.outcome: Outcome | None = None
         self.detail = ""
-        self.first_token_ns: int | None = None
+        self.times = OutputTimes(metadata)
         self.ended_ns: int | None = None
-        self.cancel: Outcome | None = None
+        self.cancel: Cancel | None = None
         self.watchers: dict[GatewayId, None] = {}
         self.events: list[Event] = []
 
@@ -223,8 +233,9 @@ class RequestRow:
             lease=Lease(self.holder, Epoch(incarnation, self.n)) if self.holder else None,
             output_tokens=len(self.log),
             outcome=self.outcome,
-            first_token_ns=self.first_token_ns,
+            first_token_ns=self.times.first_ns,
             ended_ns=self.ended_ns,
+            reader_late_s=self.times.reader_late_s,
             cancel_requested=self.cancel is not None,
             events=tuple(self.events),
         )

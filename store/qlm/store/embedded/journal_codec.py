@@ -110,6 +110,8 @@ def encode_ended(ended: Ended) -> bytes:
         "output_tokens": len(ended.output),
         "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
     }
+    if record.reader_late_s is not None:
+        plain["reader_late_s"] = record.reader_late_s
     if extensions := extensions_to_plain(ended.extensions):
         plain["log_extensions"] = extensions
     text = orjson.dumps(plain)
@@ -141,6 +143,7 @@ def decode_ended(key: str, value: bytes) -> Ended:
             outcome=outcome,
             first_token_ns=plain["first_token_ns"],
             ended_ns=plain["ended_ns"],
+            reader_late_s=plain.get("reader_late_s"),
             events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
         )
         extensions = extensions_from_plain(LogExtensions, plain.get("log_extensions", {}), "log_extensions")

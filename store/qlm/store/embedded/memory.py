@@ -93,10 +93,12 @@ class MemoryStore(Store):
         await self._settled(id)
         return requests.queue_position(self._state, id)
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
         self._check_writable()
         await self._settled(id)
-        return await self._commit(requests.cancel(self._state, id, outcome, self._clock.now_ns()))
+        return await self._commit(requests.cancel(self._state, id, outcome, self._clock.now_ns(), why))
 
     async def withdraw(self, metadata: RequestMetadata) -> bool:
         self._check_writable()
@@ -189,6 +191,12 @@ class MemoryStore(Store):
 
     async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
         instances.report_unplaced(self._state, instance, why, ttl_s, self._clock.now_ns())
+
+    async def report_refused_agent(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        instances.report_refused_agent(self._state, instance, why, ttl_s, self._clock.now_ns())
+
+    async def refused_agents(self) -> Mapping[InstanceId, str]:
+        return instances.refused_agents(self._state, self._clock.now_ns())
 
     async def unplaced(self) -> Mapping[InstanceId, str]:
         return instances.unplaced(self._state, self._clock.now_ns())

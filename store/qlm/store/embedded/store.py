@@ -217,6 +217,6 @@ def _whole_log(state: State, id: RequestId) -> RestoredLog | None:
     row = state.requests.get(id)
     if row is None:
         return state.restored.get(id)
-    if row.first_token_ns is None and row.extensions is NO_LOG_EXTENSIONS:
+    if row.times.first_ns is None and row.extensions is NO_LOG_EXTENSIONS:
         return None
-    return RestoredLog(row.tokens(0), row.first_token_ns or 0, row.extensions)
+    return RestoredLog(row.tokens(0), row.times.first_ns or 0, row.extensions)

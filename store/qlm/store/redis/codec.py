@@ -42,6 +42,8 @@ from qlm.store.core.plans import mean_and_variance
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
 from qlm.store.redis.scripts import Argument, padded
 
+_READ = {b"reader", b"first_token_at"}
+
 # arguments
 
 
@@ -206,6 +208,7 @@ def read_record(reply: list[Any], metadata: RequestMetadata | None = None) -> Re
         outcome=Outcome(fields[b"outcome"].decode()) if b"outcome" in fields else None,
         first_token_ns=_optional_time(fields.get(b"first_token_at")),
         ended_ns=_optional_time(fields.get(b"ended_at")),
+        reader_late_s=float(fields.get(b"reader_late_s", 0)) if fields.keys() >= _READ else None,
         cancel_requested=b"cancel" in fields,
         events=tuple(map(_read_event, events)),
     )

@@ -168,8 +168,10 @@ class RedisStore(RedisPlans, Store):
         with readable():
             return codec.read_position(reply) if reply else None
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
-        reply = await self._scripts.run("cancel", id, outcome)
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
+        reply = await self._scripts.run("cancel", id, outcome, why)
         with readable():
             return codec.read_record(reply) if reply else None
 
@@ -265,6 +267,13 @@ class RedisStore(RedisPlans, Store):
 
     async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
         await self._scripts.run("report_unplaced", instance, why, max(1, round(ttl_s * 1000)))
+
+    async def report_refused_agent(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        await self._scripts.run("report_refused_agent", instance, why, max(1, round(ttl_s * 1000)))
+
+    async def refused_agents(self) -> Mapping[InstanceId, str]:
+        pairs = [text.decode() for text in await self._scripts.run("refused_agents")]
+        return {InstanceId(id): why for id, why in sorted(zip(pairs[::2], pairs[1::2], strict=True))}
 
     async def unplaced(self) -> Mapping[InstanceId, str]:
         pairs = [text.decode() for text in await self._scripts.run("unplaced")]

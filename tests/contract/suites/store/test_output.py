@@ -1,6 +1,7 @@
 """Contract of every store: an append-only output log, announced in order to each watcher."""
 
 import asyncio
+from dataclasses import replace
 
 from contract.suites.store.values import (
     GATEWAY,
@@ -18,9 +19,11 @@ from contract.suites.store.values import (
 )
 from qlm.domain.ids import RequestId
 from qlm.domain.lease import Epoch
+from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.request import RequestState
+from qlm.domain.request import NS_PER_S, RequestState
+from qlm.domain.slo import ReadingSlo
 
 
 def _entry(n: int, epoch: Epoch, offset: int, *token_ids: int, end: Outcome | None = None) -> LogEntry:
@@ -85,6 +88,38 @@ async def test_the_first_token_is_dated_once(subject: Subject) -> None:
     assert dates[0] is None
     assert dates[1] is not None
     assert dates[2] == dates[1]
+
+
+async def test_a_record_has_the_lateness_of_the_reader(subject: Subject) -> None:
+    """The store notes it as tokens come, since no later token gives the wait back."""
+    store = subject.store
+    await alive(store, A)
+    slo = ReadingSlo(ttft_ms=1000.0, tokens_per_s=0.5)
+    await enqueued(store, 2)
+    probe = await store.record(metadata(2).id)
+    assert probe is not None
+    arrival_ns = probe.events[0].at_ns - 10 * NS_PER_S  # the first token is 9 s late, a second one only 7 s
+    reading = replace(metadata(1), slo=slo, arrival_ns=arrival_ns)
+    await store.enqueue(reading)
+    waiting = await store.record(reading.id)
+    assert waiting is not None
+    assert waiting.reader_late_s is None
+    granted = await store.lease(reading, A, None)
+    assert isinstance(granted, Granted)
+    epoch = granted.lease.epoch
+    await store.append([_entry(1, epoch, 0, 5)])
+    first = await store.record(reading.id)
+    await store.append([_entry(1, epoch, 1, 6, 7, end=Outcome.LENGTH)])
+    last = await store.record(reading.id)
+    assert first is not None
+    assert last is not None
+    assert first.first_token_ns is not None
+    late_s = (first.first_token_ns - arrival_ns) / NS_PER_S - 1
+    assert late_s >= 9
+    assert first.reader_late_s is not None
+    assert abs(first.reader_late_s - late_s) < 1e-6
+    assert last.reader_late_s == first.reader_late_s
+    assert last.instance == A.instance
 
 
 async def test_an_outcome_ends_the_request(subject: Subject) -> None:

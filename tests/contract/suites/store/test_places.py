@@ -113,3 +113,23 @@ async def test_an_unplaced_instance_is_listed_until_it_lives(subject: Subject) -
         return await store.unplaced() == {}
 
     await until(forgotten, "the end of what was said")
+
+
+async def test_a_refused_agent_is_listed_until_the_report_expires(subject: Subject) -> None:
+    """With the latest reason, whether its instance lives or not."""
+    store = subject.store
+    assert await store.refused_agents() == {}
+    await alive(store, A)
+    await store.report_refused_agent(B.instance, "process 1", 3600.0)
+    await store.report_refused_agent(A.instance, "process 2", 3600.0)
+    await store.report_refused_agent(A.instance, "process 3", 3600.0)
+    assert list((await store.refused_agents()).items()) == [
+        (A.instance, "process 3"),
+        (B.instance, "process 1"),
+    ]
+    await store.report_refused_agent(A.instance, "process 3", 0.001)
+
+    async def forgotten() -> bool:
+        return list(await store.refused_agents()) == [B.instance]
+
+    await until(forgotten, "the end of the report")

@@ -10,6 +10,7 @@ from contract.suites.store.values import (
     A,
     Subject,
     alive,
+    each_slice,
     enqueued,
     leased,
     listening,
@@ -21,7 +22,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.lease_answer import Over
 from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.store import Store
 from qlm.domain.request import Request, RequestState
 from qlm.domain.slo import TokenSlo
@@ -117,6 +118,49 @@ async def test_cancel_asks_the_holder(subject: Subject) -> None:
         again = await store.cancel(metadata(1).id, Outcome.CANCELLED)
         assert again is not None and again.state is RequestState.PARKED
         await receives(received, [CancelAsked(id=metadata(1).id, outcome=Outcome.STOP)] * 2)
+
+
+async def test_a_cancelled_request_ends_with_the_reason_of_the_first_cancel(subject: Subject) -> None:
+    """Whether it waits, runs, or comes back; its holder does not know the reason."""
+    store = subject.store
+    await alive(store, A)
+    epochs = {n: await leased(store, n, A) for n in (1, 2, 3)}
+    await enqueued(store, 4)
+    await store.watch(metadata(1), GATEWAY)
+    for n in (1, 2, 3, 4):
+        await store.cancel(metadata(n).id, Outcome.CANCELLED, "its client left")
+        await store.cancel(metadata(n).id, Outcome.CANCELLED, "an operator")
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        ends = (((5, 6), "asked"), ((), ""))
+        for n, (token_ids, detail) in enumerate(ends, 1):
+            entry = LogEntry(
+                id=metadata(n).id,
+                epoch=epochs[n],
+                offset=0,
+                token_ids=token_ids,
+                outcome=Outcome.CANCELLED,
+                detail=detail,
+            )
+            assert await store.append([entry]) == [AppendResult.TAKEN]
+        why = "its client left"
+        await receives(received, [OutputSlice(metadata(1).id, 0, (5, 6), Outcome.CANCELLED, why)])
+    await store.release(metadata(3).id, epochs[3], "drained")
+    for n in (1, 2, 3, 4):
+        log = await store.read_output(metadata(n).id, 0)
+        assert log is not None
+        assert (log.outcome, log.detail) == (Outcome.CANCELLED, why), n
+
+
+async def test_an_engine_that_fails_a_cancelled_request_says_why_itself(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    await store.cancel(metadata(1).id, Outcome.CANCELLED, "its client left")
+    failed = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, outcome=Outcome.FAILED, detail="it burns")
+    assert await store.append([failed]) == [AppendResult.TAKEN]
+    log = await store.read_output(metadata(1).id, 0)
+    assert log is not None
+    assert (log.outcome, log.detail) == (Outcome.FAILED, "it burns")
 
 
 async def test_cancel_of_a_dead_holders_request_ends_it(subject: Subject) -> None:

@@ -21,6 +21,7 @@ from qlm.cli.commands.plan.output import solve, unservable
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.layout import Table
+from qlm.cli.plans.batching_text import batching_lines, policy_of, reader_text_s
 from qlm.cli.plans.files import read_plan, read_problem
 from qlm.cli.plans.live import age, age_note, fetch_groups, fetch_plan_if_any, fetch_request
 from qlm.cli.plans.request import find_place
@@ -100,11 +101,16 @@ def _explain_live(client: AdminClient, name: str, objective: Objective, as_json:
         )
     classmates = fetch_groups(client, request["queue"]) if request.get("waits") else []
     found = find_place(request, kept, classmates, objective)
+    configured = client.get("/admin/v1/instances").get("configured", ())
+    policy, now_s = policy_of(configured, request["instance"]), time.time()
     if as_json:
         plan = None if kept is None else {"at_ms": kept.at_ms, "method": kept.plan.method}
-        print_json({"request": request, "plan": plan, "place": None if found is None else found.plain()})
+        place = None if found is None else found.plain()
+        batching = {"policy": policy, "reader_text_s": reader_text_s(request, now_s)}
+        print_json({"request": request, "plan": plan, "place": place, "batching": batching})
     else:
-        _print_all(request_text(request, kept, found, PLACES_SHOWN, time.time()))
+        _print_all(request_text(request, kept, found, PLACES_SHOWN, now_s))
+        _print_all(batching_lines(request, policy, now_s))
 
 
 def _print(

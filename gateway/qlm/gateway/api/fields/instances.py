@@ -64,10 +64,28 @@ class Unplaced(TypedDict):
     why: str  # What it waits for
 
 
+class ConfiguredInstance(TypedDict):
+    """An instance of the gateway's configuration, live or not."""
+
+    id: str  # Its name
+    accelerator: str  # Kind of accelerator
+    models: Sequence[str]  # Models it shall serve
+    batching: str | None  # Batch policy of its engines; null for first come, first served
+
+
+class RefusedAgent(TypedDict):
+    """An instance of which a second agent was started within 10 minutes, and refused."""
+
+    id: str  # Name of the instance
+    why: str  # The agent that was refused, and the one that has the instance
+
+
 class Instances(TypedDict):
     """All instances."""
 
     instances: Sequence[Instance]  # The live ones
+    configured: Sequence[ConfiguredInstance]  # Those of the configuration of this gateway
+    refused_agents: Sequence[RefusedAgent]  # Second agents of instances
     unplaced: Sequence[Unplaced]  # Instances that wait for a node
 
 

@@ -4,6 +4,14 @@ from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
 
+class Lateness(TypedDict):
+    """Whether a request met its objective."""
+
+    met: bool  # It did
+    # Time by which it was late, rounded up; 0 if it was not; absent without an answer.
+    late_ms: NotRequired[int]
+
+
 class PromptTokenDetails(TypedDict):
     """Where the prompt's tokens came from."""
 
@@ -18,6 +26,7 @@ class Usage(TypedDict):
     total_tokens: int  # Their sum
     # Missing where the engine did not report it, and before the end of a stream.
     prompt_tokens_details: NotRequired[PromptTokenDetails]
+    qlm: NotRequired[Lateness]  # At the end of a stream, unless the request has no objective
 
 
 class AnswerMessage(TypedDict):
@@ -101,6 +110,7 @@ class ChatChunk(_Head):
     choices: Sequence[ChunkChoice]  # One; none in the event with the usage alone
     # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
     usage: NotRequired[Usage | None]
+    qlm: NotRequired[Lateness]  # In the last event with text, unless the request has no objective
 
 
 class TextChunk(_Head):
@@ -110,6 +120,7 @@ class TextChunk(_Head):
     choices: Sequence[TextChoice]  # One, with what is new as `text`; none in the event with the usage alone
     # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
     usage: NotRequired[Usage | None]
+    qlm: NotRequired[Lateness]  # In the last event with text, unless the request has no objective
 
 
 class Model(TypedDict):
@@ -142,3 +153,4 @@ class ErrorAnswer(TypedDict):
     """An error."""
 
     error: ErrorFields  # The error
+    qlm: NotRequired[Lateness]  # In the last event of a stream, unless the request has no objective

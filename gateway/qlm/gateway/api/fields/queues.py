@@ -52,11 +52,24 @@ class InstanceQueue(TypedDict):
     groups: Sequence[GroupFields]  # The first is served first
 
 
+class ClassAttainment(TypedDict):
+    """Attainment of a class, of the latest 500 requests that ended, in the last 10 minutes."""
+
+    model: str  # The model that answered
+    slo_class: str  # Label of their objective
+    priority: int  # Their priority
+    judged: int  # Requests that have met or missed it: all but cancelled ones
+    missed: int  # Those of them that missed it
+    mean_late_by_s: float | None  # Mean lateness of the late answers; null without any
+    max_late_by_s: float | None  # Largest lateness; null without a late answer
+
+
 class Queues(TypedDict):
     """All queues."""
 
     classes: Sequence[ClassQueue]  # Classes with waiting requests or open groups
     virtual_queues: Sequence[InstanceQueue]  # One per instance
+    attainment: Sequence[ClassAttainment]  # By class, also of classes in which nothing waits; none for batch
     finished_per_s: float | None  # Smoothed rate of answers; null until it is known
 
 

@@ -22,7 +22,7 @@ class Objective(TypedDict):
     """The objective of a request, without rounding; only the fields of its kind."""
 
     kind: Literal["deadline", "token", "reading", "batch"]  # Kind of objective; `batch` has no fields
-    deadline_ms: NotRequired[float]  # The whole answer within this time of arrival
+    deadline_ms: NotRequired[float]  # The whole answer within this time of arrival; beside another one, too
     ttft_ms: NotRequired[float]  # The first token within this time of arrival
     tpot_ms: NotRequired[float | None]  # Time per token after it; null if not asked for
     tokens_per_s: NotRequired[float]  # Reading speed after it
@@ -43,12 +43,17 @@ class RequestStatus(TypedDict):
     deadline_s: float | None  # Deadline of its objective; null without one
     first_token_s: float | None  # Time of its first token; null before
     ended_s: float | None  # Time of its end; null before
+    # Whether it met its objective. Null without one, until that is decided, and if it was cancelled.
+    met: bool | None
+    # Time by which it missed its objective, or is late already; 0 if it met it. Null as `met`, and without an
+    # answer.
+    late_by_s: float | None
     slo: Objective  # Its objective
     service_tier: str  # The service tier of its objective
     priority: int  # Its priority
     prompt_tokens: int  # Length of its prompt
     output_tokens: int  # Output tokens so far
-    instance: str | None  # The instance that runs it; null if none does
+    instance: str | None  # The instance that runs it, or ran it last before it ended; null if none
 
 
 class RequestAnswer(RequestStatus):

@@ -25,9 +25,18 @@ class Listeners(TypedDict):
     warnings: Sequence[str]  # A sentence for each that is open to anyone; empty if none is
 
 
+class Disk(TypedDict):
+    """The disk of the embedded queue."""
+
+    path: str  # Folder of the queue
+    free_bytes: int  # What can still be written
+    total_bytes: int  # Size of its file system
+
+
 class StoreSettings(TypedDict):
-    """What is wrong with the shared state."""
+    """What is wrong with the shared state, and the disk of an embedded one."""
 
     warnings: Sequence[
         str
     ]  # Settings and lost data that break QLM's promises, a sentence each; empty if none
+    disk: Disk | None  # That of the embedded queue; null if queue and state are servers

@@ -95,7 +95,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Slo(_message.Message):
-    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met")
+    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met", "reader")
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
     TTFT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class Slo(_message.Message):
     ON_MISS_FIELD_NUMBER: _ClassVar[int]
     P_MET_MIN_FIELD_NUMBER: _ClassVar[int]
     P_MET_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
     deadline_ms: float
     deadline_at: _timestamp_pb2.Timestamp
     ttft_ms: float
@@ -112,7 +113,8 @@ class Slo(_message.Message):
     on_miss: str
     p_met_min: float
     p_met: float
-    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ...) -> None: ...
+    reader: str
+    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ..., reader: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "ended")
@@ -151,18 +153,22 @@ class Delta(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("outcome", "finish_reason", "usage", "stop_text", "stop_token_id")
+    __slots__ = ("outcome", "finish_reason", "usage", "stop_text", "stop_token_id", "met", "late_ms")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    MET_FIELD_NUMBER: _ClassVar[int]
+    LATE_MS_FIELD_NUMBER: _ClassVar[int]
     outcome: str
     finish_reason: str
     usage: Usage
     stop_text: str
     stop_token_id: int
-    def __init__(self, outcome: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
+    met: bool
+    late_ms: int
+    def __init__(self, outcome: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., met: _Optional[bool] = ..., late_ms: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens")
@@ -239,7 +245,7 @@ class CancelResponse(_message.Message):
     def __init__(self, request: _Optional[_Union[RequestStatus, _Mapping]] = ...) -> None: ...
 
 class RequestStatus(_message.Message):
-    __slots__ = ("id", "model", "status", "outcome", "cancel_requested", "arrival_s", "deadline_s", "first_token_s", "ended_s", "slo", "service_tier", "priority", "prompt_tokens", "output_tokens", "instance")
+    __slots__ = ("id", "model", "status", "outcome", "cancel_requested", "arrival_s", "deadline_s", "first_token_s", "ended_s", "slo", "service_tier", "priority", "prompt_tokens", "output_tokens", "instance", "met", "late_by_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +261,8 @@ class RequestStatus(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    MET_FIELD_NUMBER: _ClassVar[int]
+    LATE_BY_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     status: str
@@ -270,7 +278,9 @@ class RequestStatus(_message.Message):
     prompt_tokens: int
     output_tokens: int
     instance: str
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., status: _Optional[str] = ..., outcome: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., arrival_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., slo: _Optional[_Union[Objective, _Mapping]] = ..., service_tier: _Optional[str] = ..., priority: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+    met: bool
+    late_by_s: float
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., status: _Optional[str] = ..., outcome: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., arrival_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., slo: _Optional[_Union[Objective, _Mapping]] = ..., service_tier: _Optional[str] = ..., priority: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., instance: _Optional[str] = ..., met: _Optional[bool] = ..., late_by_s: _Optional[float] = ...) -> None: ...
 
 class Objective(_message.Message):
     __slots__ = ("kind", "deadline_ms", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss")
@@ -293,14 +303,34 @@ class ListQueuesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListQueuesResponse(_message.Message):
-    __slots__ = ("classes", "virtual_queues", "finished_per_s")
+    __slots__ = ("classes", "virtual_queues", "finished_per_s", "attainment")
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     VIRTUAL_QUEUES_FIELD_NUMBER: _ClassVar[int]
     FINISHED_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ATTAINMENT_FIELD_NUMBER: _ClassVar[int]
     classes: _containers.RepeatedCompositeFieldContainer[ClassQueue]
     virtual_queues: _containers.RepeatedCompositeFieldContainer[VirtualQueue]
     finished_per_s: float
-    def __init__(self, classes: _Optional[_Iterable[_Union[ClassQueue, _Mapping]]] = ..., virtual_queues: _Optional[_Iterable[_Union[VirtualQueue, _Mapping]]] = ..., finished_per_s: _Optional[float] = ...) -> None: ...
+    attainment: _containers.RepeatedCompositeFieldContainer[ClassAttainment]
+    def __init__(self, classes: _Optional[_Iterable[_Union[ClassQueue, _Mapping]]] = ..., virtual_queues: _Optional[_Iterable[_Union[VirtualQueue, _Mapping]]] = ..., finished_per_s: _Optional[float] = ..., attainment: _Optional[_Iterable[_Union[ClassAttainment, _Mapping]]] = ...) -> None: ...
+
+class ClassAttainment(_message.Message):
+    __slots__ = ("model", "slo_class", "priority", "judged", "missed", "mean_late_by_s", "max_late_by_s")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SLO_CLASS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    MEAN_LATE_BY_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_LATE_BY_S_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    slo_class: str
+    priority: int
+    judged: int
+    missed: int
+    mean_late_by_s: float
+    max_late_by_s: float
+    def __init__(self, model: _Optional[str] = ..., slo_class: _Optional[str] = ..., priority: _Optional[int] = ..., judged: _Optional[int] = ..., missed: _Optional[int] = ..., mean_late_by_s: _Optional[float] = ..., max_late_by_s: _Optional[float] = ...) -> None: ...
 
 class ClassQueue(_message.Message):
     __slots__ = ("queue", "model", "slo_class", "late", "cluster", "priority", "target_s", "queued", "groups", "ungrouped_arrival_s", "mean_prompt_tokens", "mean_output_tokens", "finished", "oldest_arrival_s")

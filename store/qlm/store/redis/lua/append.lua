@@ -1,3 +1,13 @@
+-- Return a slice with another detail; nil if it has no tokens, since `end_request` makes such a one itself.
+local function with_detail(slice, packed, detail)
+  if packed == '' then
+    return nil
+  end
+  local part = cjson.decode(slice)
+  part.detail = detail
+  return cjson.encode(part)
+end
+
 -- entries of nine arguments: id, incarnation, n, offset, packed ids, outcome ('' for none), detail, slice, extensions
 -- -> one word per entry
 local function append(at)
@@ -20,6 +30,10 @@ local function append(at)
   extend(row, packed)
   keep_extensions(key('request', id), ARGV[at + 8])
   if outcome ~= '' then
+    if outcome == row.cancel and row.cancel_why and row.cancel_why ~= '' then
+      -- Its holder was asked to end it, and does not know on whose behalf.
+      detail, slice = row.cancel_why, with_detail(slice, packed, row.cancel_why)
+    end
     end_request(row, outcome, detail, slice)
   elseif packed ~= '' then
     announce(id, slice)

@@ -181,6 +181,34 @@ local function count_accepted(metadata)
   keep_extensions(sums, metadata.class_extensions)
 end
 
+-- Keep `ttft_ms tokens_per_s` of the reader of a request's objective, if it has one.
+local function keep_reader(metadata)
+  if not string.find(metadata.plain, '"reading"', 1, true) then
+    return -- decoding is slow
+  end
+  local slo = cjson.decode(metadata.plain).slo
+  if slo.kind == 'reading' then
+    call('HSET', key('request', metadata.id), 'reader', slo.ttft_ms .. ' ' .. slo.tokens_per_s)
+  end
+end
+
+-- Return the time from one point to a later one, seconds.
+local function span_s(from, to)
+  local cut = TIME_DIGITS - 9
+  return tonumber(string.sub(to, 1, cut)) - tonumber(string.sub(from, 1, cut))
+    + (tonumber(string.sub(to, cut + 1)) - tonumber(string.sub(from, cut + 1))) / 1e9
+end
+
+-- Keep the lateness of a reader, of whose tokens those from number `first` on arrive now, as the `Timeline` of
+-- `qlm.domain.streaming` has it. Of tokens at one time, the first is the latest.
+local function read_late(row, first)
+  local ttft_ms, tokens_per_s = string.match(row.reader, '^(%S+) (%S+)$')
+  local late_s = span_s(row.arrival, NOW) - ttft_ms / 1000 - first / tokens_per_s
+  if late_s > (tonumber(row.reader_late_s) or 0) then
+    call('HSET', key('request', row.id), 'reader_late_s', string.format('%.9f', late_s))
+  end
+end
+
 local recount_leases
 
 local function add(metadata)
@@ -191,6 +219,7 @@ local function add(metadata)
     'model', metadata.model,
     'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'counted', 0, 'tokens', 0,
     'fingerprint', metadata.fingerprint)
+  keep_reader(metadata)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
   count_accepted(metadata)
   add_event(metadata.id, 'accepted', '')
@@ -203,7 +232,7 @@ end
 -- transitions; `row` has the fields ROW of a request
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
-  'tokens', 'counted' }
+  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -338,6 +367,9 @@ local function extend(row, packed)
   if packed ~= '' then
     row.tokens = call('APPEND', key('log', row.id), packed) / TOKEN_BYTES
     call('HSET', key('request', row.id), 'tokens', row.tokens)
+    if row.reader then
+      read_late(row, row.tokens - #packed / TOKEN_BYTES)
+    end
     local first = call('HSETNX', key('request', row.id), 'first_token_at', NOW) == 1
     if first and row.drop_at ~= '' then
       local slo = cjson.decode(call('HGET', key('request', row.id), 'card')).slo.kind
@@ -380,7 +412,7 @@ end
 local function put_back(row, why)
   add_event(row.id, 'returned', why, row.instance)
   if row.cancel then
-    end_request(row, row.cancel, '')
+    end_request(row, row.cancel, row.cancel_why or '')
   else
     drop_lease(row)
     call('HSET', key('request', row.id), 'state', 'queued')

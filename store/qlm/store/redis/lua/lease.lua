@@ -9,7 +9,7 @@ if not row then
 end
 local refused = refusal(row, metadata, instance, session)
 if not refused and row.cancel then
-  end_request(row, row.cancel, '')
+  end_request(row, row.cancel, row.cancel_why or '')
   refused = { 'over', row.cancel }
 end
 if refused then

@@ -1,0 +1,78 @@
+"""Checks of how late requests are, by class, and of what would help."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from qlm.cli.inspect.finding import Finding
+from qlm.cli.inspect.render import span
+
+LATE_SHARE: Final = 0.1
+"""A class is found if more than this share of its requests were late."""
+
+LATE_MIN: Final = 2
+"""One late request is chance."""
+
+
+def late_classes(
+    attainment: Sequence[Mapping[str, Any]],
+    instances: Sequence[Mapping[str, Any]],
+    missing: Mapping[str, int],
+) -> Iterator[Finding]:
+    """Name classes of which more than a tenth was late, and what to add.
+
+    Args:
+        attainment: Attainment of classes, as the gateway counts it.
+        instances: The live instances.
+        missing: Instances that the controller recommends beyond the live ones, by accelerator.
+    """
+    for each in attainment:
+        missed, judged = each["missed"], each["judged"]
+        if missed < LATE_MIN or missed <= LATE_SHARE * judged:
+            continue
+        detail = f"{missed} of {judged} requests were late{_by(each)} in the last 10 minutes"
+        check = f"objective {each['slo_class']} of {each['model']}"
+        if each["priority"]:
+            check += f", priority {each['priority']}"
+        yield Finding(check, False, detail, _remedy(each["model"], instances, missing))
+
+
+def _by(each: Mapping[str, Any]) -> str:
+    if each["mean_late_by_s"] is None:
+        return ""
+    return f", by {span(each['mean_late_by_s'])} on average, {span(each['max_late_by_s'])} at most,"
+
+
+def _remedy(model: str, instances: Sequence[Mapping[str, Any]], missing: Mapping[str, int]) -> str:
+    serving = [each["id"] for each in instances if model in each["models"]]
+    on = f"it is served by {', '.join(serving)}" if serving else "no live instance serves it"
+    if missing:
+        more = " and ".join(f"{count} x {accelerator}" for accelerator, count in sorted(missing.items()))
+        return f"add {more} (the controller's recommendation; {on}), or loosen the objective"
+    return (
+        f"add an instance that serves {model} ({on}), or loosen the objective; "
+        "`qlm requests --late` lists what was late, `qlm plan show --why` explains what will be"
+    )
+
+
+def missing_instances(metrics: str) -> dict[str, int]:
+    """Return the instances that a controller recommends beyond the live ones, by accelerator.
+
+    Args:
+        metrics: Metrics in Prometheus' text format; without a controller they have no such series.
+    """
+    wanted, live = _by_accelerator(metrics, _WANTED), _by_accelerator(metrics, _LIVE)
+    more = {accelerator: count - live.get(accelerator, 0) for accelerator, count in wanted.items()}
+    return {accelerator: count for accelerator, count in more.items() if count > 0}
+
+
+_WANTED: Final = "qlm_controller_recommended_instances"
+_LIVE: Final = "qlm_controller_live_instances"
+
+
+def _by_accelerator(metrics: str, name: str) -> dict[str, int]:
+    found = {}
+    for line in metrics.splitlines():
+        if line.startswith(f'{name}{{accelerator="'):
+            labels, _, value = line.rpartition(" ")
+            found[labels.partition('"')[2].partition('"')[0]] = round(float(value))
+    return found

@@ -1,0 +1,155 @@
+"""An answer that comes late says so wherever one may look, and by about the same time."""
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import grpc
+import httpx
+import openai
+import pytest
+
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
+from support.ports import free_port
+from support.qlm_process import QLM, QlmProcess, emulated, serving
+
+MODEL: Final = "mistral-7b"
+DEADLINE_MS: Final = 200
+TOKENS: Final = 1500
+"""Long enough that three at once take more than a second beyond the deadline."""
+
+NEAR_S: Final = 0.25
+"""Clocks of gateway and store, and writes between them."""
+
+BODY: Final = {"max_tokens": TOKENS, "ignore_eos": True, "slo": {"deadline_ms": DEADLINE_MS}}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[QlmProcess]:
+    with serving(emulated(MODEL, time_scale=0.1, grpc={"port": free_port()})) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def late(served: QlmProcess) -> dict[str, dict[str, Any]]:
+    """Three requests that load the one instance at the same time, and what their clients saw."""
+    seen: dict[str, dict[str, Any]] = {}
+    calls: dict[str, Callable[[QlmProcess], dict[str, Any]]] = {
+        "plain": _plain,
+        "stream": _stream,
+        "grpc": _grpc,
+    }
+    threads = [
+        threading.Thread(target=lambda name=name, call=call: seen.update({name: call(served)}))
+        for name, call in calls.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen.keys() == calls.keys()
+    return seen
+
+
+def _client(served: QlmProcess) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+
+
+def _plain(served: QlmProcess) -> dict[str, Any]:
+    with _client(served) as client:
+        raw = client.completions.with_raw_response.create(model=MODEL, prompt="Hi", extra_body=BODY)
+    return {"id": raw.parse().id, "headers": raw.headers}
+
+
+def _stream(served: QlmProcess) -> dict[str, Any]:
+    with _client(served) as client:
+        chunks = list(
+            client.chat.completions.create(
+                model=MODEL,
+                messages=[{"role": "user", "content": "Hi"}],
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body=BODY,
+            )
+        )
+    *_, last, usage = (chunk.model_dump() for chunk in chunks)
+    return {"id": last["id"], "last": last["qlm"], "usage": usage["usage"]["qlm"]}
+
+
+def _grpc(served: QlmProcess) -> dict[str, Any]:
+    with grpc.insecure_channel(served.grpc_address) as channel:
+        slo = pb.Slo(deadline_ms=DEADLINE_MS)
+        asked = pb.GenerateRequest(model=MODEL, prompt="Hi", max_tokens=TOKENS, ignore_eos=True, slo=slo)
+        call = QlmStub(channel).Generate(asked)
+        messages = list(call)
+    ended = messages[-1].ended
+    return {"id": messages[0].started.id, "ended": ended, "trailers": dict(call.trailing_metadata())}
+
+
+def _state(served: QlmProcess, id: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{served.url}/v1/requests/{id}").raise_for_status().json()
+    assert found["met"] is False
+    assert found["late_by_s"] == pytest.approx(
+        found["ended_s"] - found["arrival_s"] - DEADLINE_MS / 1000, abs=1e-3
+    )
+    assert found["late_by_s"] > 1
+    return found
+
+
+def _qlm(served: QlmProcess, *arguments: str) -> str:
+    command = [str(QLM), *arguments, "--url", served.admin_url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_whole_answer_has_headers(served: QlmProcess, late: dict[str, dict[str, Any]]) -> None:
+    headers, id = late["plain"]["headers"], late["plain"]["id"].removeprefix("cmpl-")
+    assert headers["x-qlm-met"] == "false"
+    assert int(headers["x-qlm-late-ms"]) / 1000 == pytest.approx(_state(served, id)["late_by_s"], abs=NEAR_S)
+
+
+def test_a_stream_ends_with_it_for_an_unmodified_client(
+    served: QlmProcess, late: dict[str, dict[str, Any]]
+) -> None:
+    state = _state(served, late["stream"]["id"].removeprefix("chatcmpl-"))
+    assert late["stream"]["last"] == late["stream"]["usage"]
+    assert late["stream"]["last"]["met"] is False
+    assert late["stream"]["last"]["late_ms"] / 1000 == pytest.approx(state["late_by_s"], abs=NEAR_S)
+
+
+def test_grpc_has_it_in_the_last_message_the_trailers_and_the_state(
+    served: QlmProcess, late: dict[str, dict[str, Any]]
+) -> None:
+    ended, trailers, id = (late["grpc"][key] for key in ("ended", "trailers", "id"))
+    assert (ended.HasField("met"), ended.met) == (True, False)
+    assert (trailers["x-qlm-met"], trailers["x-qlm-late-ms"]) == ("false", str(ended.late_ms))
+    assert ended.late_ms / 1000 == pytest.approx(_state(served, id)["late_by_s"], abs=NEAR_S)
+    with grpc.insecure_channel(served.grpc_address) as channel:
+        status = QlmStub(channel).Get(pb.GetRequest(id=id)).request
+    assert (status.HasField("met"), status.met, status.instance) == (True, False, "i0")
+    assert status.late_by_s == pytest.approx(_state(served, id)["late_by_s"])
+
+
+def test_an_ended_request_says_where_it_ran(served: QlmProcess, late: dict[str, dict[str, Any]]) -> None:
+    assert _state(served, late["grpc"]["id"])["instance"] == "i0"
+
+
+def test_qlm_lists_late_requests_and_how_late_classes_are(
+    served: QlmProcess, late: dict[str, dict[str, Any]]
+) -> None:
+    with _client(served) as client:
+        raw = client.completions.with_raw_response.create(model=MODEL, prompt="Hi", max_tokens=4)
+    assert (raw.headers["x-qlm-met"], raw.headers["x-qlm-late-ms"]) == ("true", "0")
+    ids = {each["id"].removeprefix("chatcmpl-").removeprefix("cmpl-") for each in late.values()}
+    listed = json.loads(_qlm(served, "requests", "--late", "--json"))["requests"]
+    assert {each["id"] for each in listed} == ids
+    assert len(re.findall(r"\bby \d+\.\ds\b", _qlm(served, "requests", "--late"))) == len(ids)
+    classes = {each["slo_class"]: each for each in json.loads(_qlm(served, "queues", "--json"))["attainment"]}
+    missed = classes["deadline-200ms"]
+    assert (missed["judged"], missed["missed"]) == (3, 3)
+    assert missed["max_late_by_s"] == max(each["late_by_s"] for each in listed)
+    assert classes["deadline-60s"]["missed"] == 0
+    assert "deadline-200ms" in _qlm(served, "queues")

@@ -20,7 +20,7 @@ from support.needs import need
 from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
-from support.vllm_cpu import VllmServer, running_vllm
+from support.vllm_cpu import VllmOptions, VllmServer, running_vllm
 
 # No deadlines: the time of an example depends on the machine. CI draws the same examples in each run, so that
 # no commit fails by chance; `make soak` draws many new ones.
@@ -97,9 +97,11 @@ def start_prometheus() -> Callable[..., AbstractContextManager[Prometheus]]:
 
 @pytest.fixture(scope="session")
 def vllm_server() -> Iterator[VllmServer]:
-    """Return a vLLM on the CPU with the tiny model (served as `tiny`), shared by the session."""
+    """Return a vLLM on the CPU with the tiny model (served as `tiny`) and a parser of tool calls, shared."""
     need(vllm_cpu.missing())
-    with running_vllm() as server:
+    with running_vllm(
+        VllmOptions(extra_args=("--enable-auto-tool-choice", "--tool-call-parser", "hermes"))
+    ) as server:
         yield server
 
 

@@ -8,8 +8,16 @@ from pydantic import BaseModel
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
+from qlm.gateway.api.messages import Message, TextPart
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
-from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
+from qlm.gateway.api.rendered_fields import (
+    ResponseFormat,
+    Tool,
+    ToolCall,
+    ToolDefinition,
+    ToolFunction,
+)
+from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody, StreamOptions
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.connections.refusals import refusal
 from scripts.reference_pages.errors import error_rows
@@ -41,6 +49,11 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     SloBody: "`slo`",
     Message: "`messages[]`",
     TextPart: "`messages[].content[]`",
+    ToolCall: "`messages[].tool_calls[]`",
+    ToolFunction: "`messages[].tool_calls[].function`",
+    Tool: "`tools[]`",
+    ToolDefinition: "`tools[].function`",
+    ResponseFormat: "`response_format`",
 }
 
 _BODY: Final = """\

@@ -70,6 +70,21 @@ def test_the_same_prompt_gives_the_same_greedy_answer_on_either_model_instance(c
     assert ask() == ask()
 
 
+def test_a_tool_is_called_and_json_fits_its_schema(client: openai.OpenAI) -> None:
+    town = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+    function = {"name": "weather", "parameters": town}
+    asked: dict[str, Any] = {"messages": [{"role": "user", "content": "Will it rain?"}]}
+    tools: dict[str, Any] = {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+    message = client.chat.completions.create(model="mistral-7b", **asked, **tools).choices[0].message
+    (call,) = message.tool_calls
+    assert call.function.name == "weather"
+    assert set(json.loads(call.function.arguments)) == {"town"}
+    schema = {"type": "json_schema", "json_schema": {"name": "town", "schema": town}}
+    asked["response_format"] = schema
+    answer = client.chat.completions.create(model="llama-3-8b", **asked)
+    assert set(json.loads(answer.choices[0].message.content)) == {"town"}
+
+
 def test_models_are_listed(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} == {"mistral-7b", "llama-3-8b"}
 

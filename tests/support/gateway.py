@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import uvicorn
@@ -39,6 +40,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
+from qlm.gateway.render.rendering import RenderTiers
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
 
@@ -206,6 +208,7 @@ class Cluster:
         exposures: Sequence[str] = (),
         connections: ConnectionLimits | None = None,
         configured: Configured = NOTHING_CONFIGURED,
+        render_tiers: RenderTiers = MappingProxyType({}),
         models: Sequence[ModelSpec] = MODELS,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
@@ -222,6 +225,7 @@ class Cluster:
             exposures=exposures,
             admin_url="http://127.0.0.1:8090",
             configured=configured,
+            render_tiers=render_tiers,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         url = await self._serve(app, limited)

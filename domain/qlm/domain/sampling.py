@@ -17,7 +17,7 @@ class Evictability(StrEnum):
     APPROX = "approx"
     """Resumes with the same distribution but not the same random stream (seeded sampling)."""
     PINNED = "pinned"
-    """Cannot be resumed exactly (penalties over generated text): never preempted."""
+    """Cannot be resumed exactly (penalties over generated text, a grammar): never preempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,15 @@ class Sampling:
     eos_token_ids: TokenIds = ()
     """End-of-sequence ids of the model; an agent that resumes a request needs them, as the engine does."""
     logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: str = ""
+    """Constraint on the output, as JSON text of fields for the engine: vLLM's `structured_outputs`, and for a
+    model that reasons `reasoning_ended` and `reasoning_parser_kwargs`; empty for none."""
 
     @property
     def evictability(self) -> Evictability:
         """Derive it from the parameters."""
-        if self.frequency_penalty or self.presence_penalty:
+        # An engine begins a grammar anew behind the prompt, so it would not continue what was generated.
+        if self.frequency_penalty or self.presence_penalty or self.grammar:
             return Evictability.PINNED
         if self.seed is not None and self.temperature > 0:
             return Evictability.APPROX

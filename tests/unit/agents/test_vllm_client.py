@@ -191,6 +191,17 @@ async def test_only_sampling_that_differs_from_vllms_own_is_sent(cleanup: Any) -
     assert all("authorization: bearer secret" in head for head in server.heads)
 
 
+async def test_a_grammar_is_sent_with_what_belongs_to_it(cleanup: Any) -> None:
+    server = Fickle(patience=9)
+    cleanup.append(await start(server))
+    grammar = '{"structured_outputs":{"json":{"b":1,"a":2}},"reasoning_ended":false}'
+    await collect(cleanup[0][0], call("a", grammar=grammar))
+    (body,) = server.bodies
+    assert list(body["sampling_params"]["structured_outputs"]["json"]) == ["b", "a"], "in the client's order"
+    assert body["reasoning_ended"] is False
+    assert "grammar" not in body["sampling_params"]
+
+
 @pytest.mark.parametrize(
     ("status", "answer", "reported"),
     [

@@ -106,6 +106,7 @@ def test_only_requests_that_asked_for_it_are_dropped_at_their_deadline() -> None
         (Sampling(max_tokens=1, seed=1), Evictability.APPROX),
         (Sampling(max_tokens=1, presence_penalty=0.1), Evictability.PINNED),
         (Sampling(max_tokens=1, frequency_penalty=-0.1), Evictability.PINNED),
+        (Sampling(max_tokens=1, grammar='{"structured_outputs":{"json_object":true}}'), Evictability.PINNED),
         (Sampling(max_tokens=1, repetition_penalty=1.1), Evictability.FREE),
     ],
 )

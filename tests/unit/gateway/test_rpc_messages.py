@@ -3,15 +3,20 @@
 import subprocess
 from pathlib import Path
 
-from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody
+from qlm.gateway.api.messages import Message
+from qlm.gateway.api.rendered_fields import RENDERED
+from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[3]
 STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
 
-HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens"}
-HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id", "include_reasoning"}
-"""Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only, and changes nothing."""
+HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens", *RENDERED}
+HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id"}
+"""Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only. It changes nothing, or
+it needs a render tier, whose messages gRPC does not have."""
+
+MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning"}
 
 RPC_ONLY = {"prompt_token_ids", "idempotency_key"}
 
@@ -33,4 +38,4 @@ def test_grpc_requests_have_the_fields_of_http() -> None:
     http = set(CompletionBody.model_fields) | set(ChatBody.model_fields)
     assert fields_of(pb.GenerateRequest) - RPC_ONLY == http - HTTP_ONLY
     assert fields_of(pb.Slo) == set(SloBody.model_fields)
-    assert fields_of(pb.Message) == set(Message.model_fields)
+    assert fields_of(pb.Message) == set(Message.model_fields) - MESSAGE_HTTP_ONLY

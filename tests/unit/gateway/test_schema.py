@@ -147,16 +147,34 @@ def test_unsupported_chat_fields_are_accepted_at_neutral_values(neutral: dict[st
 
 
 @pytest.mark.parametrize(
+    ("further", "field"),
+    [
+        ({}, None),
+        ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, None),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"chat_template_kwargs": {}, "include_reasoning": True, "reasoning_effort": None}, None),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages[0].role"),
+    ],
+)
+def test_a_conversation_beyond_plain_text_says_what_it_needs_a_render_tier_for(
+    further: dict[str, object], field: str | None
+) -> None:
+    assert parse_chat(CHAT | further).needs_render == field
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("n", 2),
         ("n", True),
-        ("tools", [{"type": "function"}]),
         ("logprobs", True),
-        ("response_format", {"type": "json_object"}),
         ("mm_payload", "none"),
         ("routed_experts_prompt_start", 1),
-        ("reasoning_effort", "none"),
         ("chat_template", "{{ messages }}"),
     ],
 )
@@ -169,18 +187,18 @@ def test_content_may_be_parts_of_text() -> None:
     cached = {"cache_control": {"type": "ephemeral"}}
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **cached}]
     body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
-    assert not isinstance(body.messages[0].content, str)
+    assert isinstance(body.messages[0].content, list)
     assert [part.text for part in body.messages[0].content] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
     ("message", "param"),
     [
-        ({"role": "tool", "content": "x"}, "messages[0].role"),
+        ({"role": "function", "content": "x"}, "messages[0].role"),
         ({"role": "user"}, "messages[0].content"),
         ({"role": "user", "content": None}, "messages[0].content"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content"),
-        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls[0].id"),
         (7, "messages[0]"),
     ],
 )

@@ -168,6 +168,16 @@ def test_a_resumed_stream_sends_only_what_follows() -> None:
     assert play(session(shown=3), heard("abcde")) == [said(5, "de")]
 
 
+def test_a_resumed_stream_can_replay_the_tokens_of_what_was_shown_but_not_their_text() -> None:
+    request = metadata()
+    text = answer_text(request, ByteTokenizer())
+    subject = Session(request, text, Mode.STREAM, TIMING, 0, 3, replays=True)
+    assert play(subject, heard("ab"), heard("cd", 2), heard("e", 4)) == [
+        SendEvent(4, "d", tuple(b"abcd")),
+        said(5, "e"),
+    ]
+
+
 def test_a_resumed_stream_says_nothing_of_parts_already_shown() -> None:
     assert play(session(shown=3), heard("ab"), heard("c", 2), heard("d", 3)) == [said(4, "d")]
 

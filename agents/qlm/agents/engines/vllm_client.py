@@ -206,7 +206,12 @@ class VllmEngine:
         params = _sampling_params(call.sampling)
         if self._sends_objectives and call.objective is not None:
             params["extra_args"] = sent_objective(call.objective, self._clock()).extra_args()
+        beside: dict[str, Any] = {}
+        if call.sampling.grammar:
+            beside = orjson.loads(call.sampling.grammar)
+            params["structured_outputs"] = beside.pop("structured_outputs")
         return {
+            **beside,
             "model": self._model,
             "request_id": call.call_id,
             "token_ids": call.prompt_ids,

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -106,6 +107,10 @@ RAY_ADDRESS = click.option(
 )
 @click.option("--vllm-pythonpath", type=click.Path(path_type=Path), help="Folder put before its Python path.")
 @click.option("--vllm-cpu/--vllm-gpu", default=True, show_default=True, help="Build of that vLLM.")
+@click.option(
+    "--vllm-render",
+    help="Start a render tier, for tools and JSON by schema, with these arguments of vLLM's (may be empty).",
+)
 def serve_command(
     config_file: Path | None,
     log_level: str,
@@ -124,6 +129,7 @@ def serve_command(
     vllm_python: Path | None,
     vllm_pythonpath: Path | None,
     vllm_cpu: bool,
+    vllm_render: str | None,
 ) -> None:
     """Run everything on this machine: gateway, controller, and an agent per instance.
 
@@ -148,6 +154,7 @@ def serve_command(
                 vllm_python or Path(sys.executable),
                 cpu=vllm_cpu,
                 pythonpath=vllm_pythonpath,
+                render_args=None if vllm_render is None else shlex.split(vllm_render),
                 overrides=built_in,
             )
         return emulated_config(built_in)

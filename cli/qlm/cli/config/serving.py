@@ -1,11 +1,12 @@
-"""Sections on serving: operations in use, and the watchdog over engines."""
+"""Sections on serving: operations in use, the watchdog over engines, and render tiers."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from qlm.agents.batching.policies.registry import POLICIES
 from qlm.agents.core.stats.progress import WatchSettings
+from qlm.cli.config.addresses import check_address
 from qlm.cli.config.section import ConfigSection
 from qlm.planner.problem import Promises
 
@@ -80,3 +81,32 @@ class WatchdogConfig(ConfigSection):
     restarts_max: int = Field(_DEFAULT.restarts_max, ge=0, le=100)
     window_s: float = Field(_DEFAULT.window_s, gt=0, le=86_400)
     out_s: float = Field(_DEFAULT.out_s, gt=0, le=86_400)
+
+
+class RenderConfig(ConfigSection):
+    """Render tier of a model, for tools, JSON by schema and reasoning. Emulated models have one without this.
+
+    Attributes:
+        url: Base address of a running `vllm launch render` that serves the model under its id; without it,
+            each gateway starts one on its machine, with `vllm.python`.
+        extra_args: Arguments of the one that is started: `--enable-auto-tool-choice` and
+            `--tool-call-parser` for tools, `--reasoning-parser` for a model that reasons.
+        reasons: The model reasons: all its conversations go through the render tier, which tells reasoning
+            from text.
+        timeout_s: Limit for each call, seconds.
+    """
+
+    url: str | None = None
+    extra_args: tuple[str, ...] = ()
+    reasons: bool = False
+    timeout_s: float = Field(30.0, gt=0, le=600)
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if self.url is not None:
+            check_address("url", self.url, ("http", "https"))
+            if self.extra_args:
+                raise ValueError(
+                    f"has a url and the extra_args {list(self.extra_args)}; expected one of them"
+                )
+        return self

@@ -17,7 +17,7 @@ from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import ResultsConfig
 from qlm.cli.config.section import ConfigSection
-from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, WatchdogConfig
+from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, RenderConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.cli.starter.built_in import EMULATED
@@ -125,6 +125,7 @@ class ModelConfig(ConfigSection):
             `max_new_tokens` then bounds every answer. As vLLM's `--generation-config`.
         cluster_tokens: Prompt lengths, ascending, at which its classes are divided, at most two; an empty
             list divides none; without it, they are found (`operations.cluster`).
+        render: Its render tier; without it, an emulated model has its own, and others none.
     """
 
     id: ModelName
@@ -136,6 +137,7 @@ class ModelConfig(ConfigSection):
     kv_swap: Literal["auto", "never"] = "auto"
     generation_config: Annotated[str, Field(min_length=1)] = "auto"
     cluster_tokens: Ascending | None = None
+    render: RenderConfig | None = None
 
     @model_validator(mode="after")
     def _path_for_vllm(self) -> Self:

@@ -20,6 +20,7 @@ from qlm.cli.config.access import (
 )
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
+from qlm.cli.rendering.tiers import render_tiers
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
@@ -77,7 +78,7 @@ async def serve_gateway(
     config: Config, backends: Backends, clock: SystemClock, sockets: Sockets, telemetry: Telemetry
 ) -> None:
     """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere."""
-    async with broker_client(backends) as broker:
+    async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
         gateway = create_gateway(
             models=model_specs(config),
             broker=broker,
@@ -91,6 +92,7 @@ async def serve_gateway(
             exposures=exposures(config),
             faults=telemetry.faults,
             configured=configured(config),
+            render_tiers=tiers,
         )
         limits, warning = connection_limits(config)
         if warning is not None:

@@ -42,7 +42,7 @@ def metadata_to_plain(metadata: RequestMetadata) -> dict[str, Any]:
         "arrival_ns": metadata.arrival_ns,
         "prompt_tokens": metadata.prompt_tokens,
         "prompt_tail": list(metadata.prompt_tail),
-        "sampling": _shallow(metadata.sampling),
+        "sampling": sampling_to_plain(metadata.sampling),
         "answer": _shallow(metadata.answer),
         "fingerprint": metadata.fingerprint,
         "detached": metadata.detached,
@@ -88,6 +88,14 @@ def class_to_plain(cls: RequestClass) -> dict[str, Any]:
     plain = _shallow(cls)
     if not cls.late:
         del plain["late"]
+    return plain
+
+
+def sampling_to_plain(sampling: Sampling) -> dict[str, Any]:
+    """Return sampling parameters as plain data; `grammar` only if set, since older readers must refuse it."""
+    plain = _shallow(sampling)
+    if not sampling.grammar:
+        del plain["grammar"]
     return plain
 
 

@@ -16,9 +16,7 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
     "length_penalty": (1, 1.0),
     "logprobs": (False,),
     "prompt_logprobs": (),
-    "response_format": ({"type": "text"},),
     "prediction": (),
-    "structured_outputs": (),
     "guided_json": (),
     "guided_regex": (),
     "guided_choice": (),
@@ -41,6 +39,8 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
 
 COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
     **_SHARED,
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
     "echo": (False,),
     "suffix": ("",),
     "add_special_tokens": (True,),
@@ -51,14 +51,10 @@ COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
 CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     **_SHARED,
     "top_logprobs": (0,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "parallel_tool_calls": (True, False),
     "modalities": (["text"],),
     "audio": (),
-    "reasoning_effort": (),
     "verbosity": (),
     "web_search_options": (),
     "echo": (False,),
@@ -66,7 +62,6 @@ CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     "continue_final_message": (False,),
     "add_special_tokens": (False,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "documents": ([],),
 }
 """Neutral values of unsupported fields of /v1/chat/completions; null is neutral everywhere."""

@@ -1,14 +1,15 @@
 """OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, cast
 
 import orjson
 
 from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.fields.openai import ChatCompletion, Lateness, TextCompletion, Usage
+from qlm.gateway.api.fields.openai import AnswerMessage, ChatCompletion, Lateness, TextCompletion, Usage
 from qlm.gateway.api.ids import CHAT_PREFIX, TEXT_PREFIX
 from qlm.gateway.api.lateness import lateness
 from qlm.gateway.core.session_events import SendFinal
@@ -50,14 +51,22 @@ def answer_object(
     metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None = None
 ) -> ChatCompletion | TextCompletion:
     """Return the whole answer of a request that ended well; `fingerprint` is that of its model."""
-    return (
-        _chat(metadata, final, tier, fingerprint)
-        if metadata.answer.kind is AnswerKind.CHAT
-        else _text(metadata, final, tier, fingerprint)
-    )
+    if metadata.answer.kind is AnswerKind.CHAT:
+        message = {"content": final.text}
+        return chat_object(metadata, final, tier, fingerprint, message, final.finish_reason)
+    return _text(metadata, final, tier, fingerprint)
 
 
-def _chat(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> ChatCompletion:
+def chat_object(
+    metadata: RequestMetadata,
+    final: SendFinal,
+    tier: str,
+    fingerprint: str | None,
+    message: Mapping[str, object],
+    finish_reason: str | None,
+) -> ChatCompletion:
+    """Return the whole answer to a conversation, with the fields of its message."""
+    fields = {"role": "assistant", **message, "refusal": None}
     return {
         "id": answer_id(metadata),
         "object": "chat.completion",
@@ -66,9 +75,9 @@ def _chat(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: s
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": final.text, "refusal": None},
+                "message": cast("AnswerMessage", fields),
                 "logprobs": None,
-                "finish_reason": final.finish_reason,
+                "finish_reason": finish_reason,
                 "stop_reason": final.stop_reason,
             }
         ],
@@ -176,12 +185,27 @@ class StreamShape:
 
     def ending(self, final: SendFinal) -> bytes:
         """Return the last events of a stream that ended well; they say whether it was late."""
-        late = lateness(final.attainment)
         if self._chat and not final.text:
             choice = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":' + _reasons(final) + b"}]"
             body = self._head + choice
         else:
             body = self._text(final.text, final)
+        return self._last(final, body)
+
+    def delta(self, offset: int, fields: Mapping[str, object]) -> bytes:
+        """Return an event with the fields of a derendered delta."""
+        choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": None}
+        return self._event(offset, self._head + orjson.dumps([choice]))
+
+    def derendered_end(
+        self, final: SendFinal, fields: Mapping[str, object], finish_reason: str | None
+    ) -> bytes:
+        """Return the last events of a derendered answer that ended well, with its last delta."""
+        choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
+        return self._last(final, self._head + orjson.dumps([choice]))
+
+    def _last(self, final: SendFinal, body: bytes) -> bytes:
+        late = lateness(final.attainment)
         if late is not None:
             body += b',"qlm":' + orjson.dumps(late)
         last = self._event(final.offset, body, late)

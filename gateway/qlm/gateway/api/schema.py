@@ -3,12 +3,28 @@
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.messages import CONTENT, Message
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
+from qlm.gateway.api.rendered_fields import (
+    RENDERED,
+    TOOL_CHOICES,
+    ResponseFormat,
+    Tool,
+    is_tool_choice,
+    without_effect,
+)
 from qlm.gateway.api.suggestions import suggestion
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 
@@ -153,28 +169,40 @@ class CompletionBody(_Body):
         return prompt if isinstance(prompt, str) else [each for each in prompt if isinstance(each, int)]
 
 
-class TextPart(_Strict):
-    """A content part; only text is supported."""
-
-    type: Literal["text"]  # Kind of part
-    text: str  # The text
-    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
-
-
-class Message(_Strict):
-    """One message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant"]  # Author of the message
-    content: str | Annotated[list[TextPart], Field(min_length=1)]  # Text, or parts of it
-    name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
-
-
 class ChatBody(_Body):
     """Body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
-    include_reasoning: bool = True  # Accepted, not used: reasoning is not separated from the answer
+    # Tools that the model may call. This field and those below need the model's render tier.
+    tools: Annotated[list[Tool], Field(max_length=1000)] | None = None
+    # `auto` lets the model choose, `none` forbids calls, `required` asks for one, an object names the tool.
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None  # False for at most one call
+    # `json_object`, or `json_schema` with a schema that the answer has to fit.
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
+    # Effort of a model that reasons, for its chat template.
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    include_reasoning: bool | None = None  # False leaves `reasoning` out of the answer
+    chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
+
+    @field_validator("tool_choice")
+    @classmethod
+    def _known_choice(cls, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if choice is not None and not is_tool_choice(choice):
+            raise ValueError(TOOL_CHOICES)
+        return choice
+
+    @property
+    def needs_render(self) -> str | None:
+        """Name of the first field for which it needs a render tier; None without one."""
+        if not RENDERED.keys().isdisjoint(self.model_fields_set):
+            return next(name for name in RENDERED if name in self.model_fields_set)
+        for place, each in enumerate(self.messages):
+            if (name := each.rendered_field) is not None:
+                return f"messages[{place}].{name}"
+        return None
 
     @property
     def output_limit(self) -> tuple[str, int | None]:
@@ -237,6 +265,9 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
     Raises:
         ApiError: A field is wrong, missing or not supported; the message names it.
     """
+    if not RENDERED.keys().isdisjoint(body):
+        neutral = without_effect(body)
+        body = {name: value for name, value in body.items() if name not in neutral}
     kept = drop_neutral(body, CHAT)
     if isinstance(messages := kept.get("messages"), list):
         # Clients send back the message of an earlier answer, which has many nulls.
@@ -280,9 +311,10 @@ def _explain(error: ValidationError, body: type[BaseModel]) -> ApiError:
 _UNIONS: Final = {
     "prompt": "a string, a list of token ids (each 0 or more), or a list with one of them",
     "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
-    "content": "a string or a list of parts of type text",
+    "content": CONTENT,
     "deadline_at": "seconds since the epoch or an RFC 3339 time",
     "messages": "a list of 1 to 10000 messages",
+    "tool_choice": TOOL_CHOICES,
 }
 
 

@@ -18,8 +18,9 @@ from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, 
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.messages import Message
 from qlm.gateway.api.objective import Objective, choose, p_met, p_met_min
-from qlm.gateway.api.schema import Body, ChatBody, Message
+from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.sampling_defaults import DEFAULTED, SamplingDefaults
@@ -139,7 +140,7 @@ def chat_messages(messages: list[Message]) -> list[ChatMessage]:
             role=each.role,
             content=each.content
             if isinstance(each.content, str)
-            else "\n".join(p.text for p in each.content),
+            else "\n".join(p.text for p in each.content or ()),
             name=each.name,
         )
         for each in messages

@@ -82,8 +82,13 @@ class Session:
         timing: Timing,
         now_ns: int,
         shown: int = 0,
+        *,
+        replays: bool = False,
     ) -> None:
-        """Begin with a new `text`; the client has been shown `shown` output tokens before (Last-Event-ID)."""
+        """Begin with a new `text`; the client has been shown `shown` output tokens before (Last-Event-ID).
+
+        With `replays`, the tokens of these come again with the first event, but not their text.
+        """
         self.metadata = metadata
         self.over = False
         self.times = OutputTimes(metadata, seen=shown)
@@ -91,7 +96,7 @@ class Session:
         self._mode = mode
         self._timing = timing
         self._shown = shown
-        self._sent = shown
+        self._sent = 0 if replays else shown
         self._ids: list[int] = []
         self._pieces: list[str] = []
         self._reading = False

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -32,6 +33,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.responses import error_answer
 from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
+from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 _log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ def create_app(
     faults: FaultLog | None = None,
     admin_url: str | None = None,
     configured: Configured = NOTHING_CONFIGURED,
+    render_tiers: RenderTiers = MappingProxyType({}),
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -64,18 +67,9 @@ def create_app(
         InvalidValueError: A model's tokenizer cannot be read.
     """
     gateway = create_gateway(
-        models,
-        broker,
-        store,
-        clock,
-        limits,
-        gateway_id,
-        new_id,
-        registry,
-        tracer,
-        exposures,
-        faults,
-        configured,
+        *(models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures, faults),
+        configured=configured,
+        render_tiers=render_tiers,
     )
 
     @contextlib.asynccontextmanager

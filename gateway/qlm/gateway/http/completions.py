@@ -8,19 +8,21 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from qlm.domain.errors import QlmError
 from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from qlm.domain.request import AnswerKind, RequestMetadata
-from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
+from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
 from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.http.derendered import answer_of, sink_of
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
-from qlm.gateway.http.sinks import StreamSink, WholeSink
+from qlm.gateway.http.sinks import EventSource, WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.sessions.gateway import Gateway
@@ -136,7 +138,7 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
     )
-    sink = StreamSink(shape, shown=0)
+    sink = sink_of(gateway, metadata, shape, shown=0)
     subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
     return stream_answer(gateway, subscription, sink)
 
@@ -148,12 +150,11 @@ async def _whole(gateway: Gateway, prepared: Prepared, call: SdkCall | None) -> 
         disconnected = partial(gateway.hub.detach, subscription)
     else:
         disconnected = partial(gateway.intake.client_left, call, subscription)
-    fingerprint = gateway.models.fingerprint(metadata.model)
-    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits), fingerprint)
+    render = partial(_render, gateway, metadata)
     return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
 
 
-def stream_answer(gateway: Gateway, subscription: Subscription, sink: StreamSink) -> StreamAnswer:
+def stream_answer(gateway: Gateway, subscription: Subscription, sink: EventSource) -> StreamAnswer:
     """Return the response that streams what a subscription's session sends."""
     open_streams = gateway.metrics.open_streams
     open_streams.inc()
@@ -179,10 +180,18 @@ def _default_form(gateway: Gateway) -> StreamForm:
     return StreamForm.RESUMABLE if gateway.limits.resumable_streams else StreamForm.STANDARD
 
 
-def _render(metadata: RequestMetadata, tier: str, fingerprint: str | None, final: SendFinal) -> Response:
-    if final.outcome.ok:
-        answer = answer_object(metadata, final, tier, fingerprint)
-        return Json(answer, lateness_headers(final.attainment))
-    refusal = error_answer(from_outcome(final.outcome, final.detail))
-    refusal.headers.update(lateness_headers(final.attainment))
-    return refusal
+async def _render(gateway: Gateway, metadata: RequestMetadata, final: SendFinal) -> Response:
+    answer = await _answer(gateway, metadata, final)
+    answer.headers.update(lateness_headers(final.attainment))
+    return answer
+
+
+async def _answer(gateway: Gateway, metadata: RequestMetadata, final: SendFinal) -> Response:
+    if not final.outcome.ok:
+        return error_answer(from_outcome(final.outcome, final.detail))
+    try:
+        return Json(await answer_of(gateway, metadata, final))
+    except ApiError as error:
+        return error_answer(error)
+    except QlmError as error:
+        return error_answer(from_qlm(error))

@@ -10,11 +10,11 @@ from qlm.gateway.api.errors import from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
+from qlm.gateway.http.derendered import answer_of, is_derendered, sink_of
 from qlm.gateway.http.responses import Json, StreamAnswer
-from qlm.gateway.http.sinks import StreamSink
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
 from qlm.gateway.sessions.resume import resume
@@ -33,9 +33,7 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     ended = replace(record, outcome=final.outcome)
     status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
-        tier = tier_of(record.metadata.slo, gateway.limits)
-        fingerprint = gateway.models.fingerprint(record.metadata.model)
-        status["response"] = answer_object(record.metadata, final, tier, fingerprint)
+        status["response"] = await answer_of(gateway, record.metadata, final)
         return Json(status, headers)
     # 200: the client asked for the state, and the bad end is part of it.
     status["error"] = from_outcome(final.outcome, final.detail).body()["error"]
@@ -65,9 +63,9 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
         form=stream_form(lower_headers(request), default=StreamForm.RESUMABLE),
         include_usage=request.query_params.get("include_usage") == "true",
     )
-    sink = StreamSink(shape, shown)
-    grace_s = gateway.limits.resume_grace_stream_s
-    subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s)
+    sink = sink_of(gateway, record.metadata, shape, shown)
+    grace_s, replays = gateway.limits.resume_grace_stream_s, is_derendered(record.metadata)
+    subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s, replays=replays)
     return stream_answer(gateway, subscription, sink)
 
 

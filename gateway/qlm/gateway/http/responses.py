@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import ClassVar, Generic, TypeVar
 
 import orjson
@@ -13,7 +13,7 @@ from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.openai import ErrorAnswer
 from qlm.gateway.core.session_events import SendFinal
-from qlm.gateway.http.sinks import StreamSink, WholeSink
+from qlm.gateway.http.sinks import EventSource, WholeSink
 
 Fields_co = TypeVar("Fields_co", covariant=True)
 
@@ -93,7 +93,7 @@ class StreamAnswer(_Waiting):
 
     def __init__(
         self,
-        sink: StreamSink,
+        sink: EventSource,
         disconnected: Callable[[], None],
         closed: Callable[[], None],
         headers: Mapping[str, str],
@@ -138,7 +138,7 @@ class WholeAnswer(_Waiting):
         sink: WholeSink,
         disconnected: Callable[[], None],
         headers: Mapping[str, str],
-        render: Callable[[SendFinal], Response],
+        render: Callable[[SendFinal], Awaitable[Response]],
     ) -> None:
         """Answer with `render` of the end; call `disconnected` if the client disconnects before."""
         super().__init__(disconnected, headers)
@@ -149,7 +149,7 @@ class WholeAnswer(_Waiting):
         final = await self._sink.wait()
         if final is None:
             return
-        response = error_answer(final) if isinstance(final, ApiError) else self._render(final)
+        response = error_answer(final) if isinstance(final, ApiError) else await self._render(final)
         response.headers.update(self._own_headers)
         await response(scope, receive, send)
 

@@ -1,20 +1,36 @@
 """Sinks of HTTP answers: server-sent events, and whole answers."""
 
 import asyncio
+from typing import Protocol
 
 from qlm.gateway.api.errors import ApiError, from_outcome
 from qlm.gateway.api.openai_shapes import StreamShape
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 
 
-class StreamSink:
-    """Buffers the bytes of a stream until the response writes them.
-
-    The buffer of a client that reads slowly is bounded by the length of its answer.
+class EventSource(Protocol):
+    """Source of the bytes of a stream, for its response.
 
     Attributes:
         interrupted: Error of a gateway that stops, for a stream that has not begun. The server cuts off one
             that has begun: a client would take a proper end for the end of the answer.
+    """
+
+    interrupted: ApiError | None
+
+    async def take(self) -> bytes:
+        """Wait for bytes and return them; empty at the end of the stream."""
+        ...
+
+    def close(self) -> None:
+        """End the stream after the buffered bytes."""
+        ...
+
+
+class StreamSink:
+    """Buffers the bytes of a stream until the response writes them.
+
+    The buffer of a client that reads slowly is bounded by the length of its answer.
     """
 
     def __init__(self, shape: StreamShape, shown: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 
@@ -19,6 +20,7 @@ from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
+from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.intake import Intake
 from qlm.gateway.sessions.load_watch import LoadWatch
@@ -48,6 +50,7 @@ class Gateway:
         faults: Failures of the process.
         started_ns: Its start.
         configured: What the configuration says of the deployment.
+        render_tiers: Render tiers of models that have one.
     """
 
     models: ServedModels
@@ -66,6 +69,7 @@ class Gateway:
     faults: FaultLog
     started_ns: int
     configured: Configured
+    render_tiers: RenderTiers
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -92,6 +96,7 @@ def create_gateway(
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
     configured: Configured = NOTHING_CONFIGURED,
+    render_tiers: RenderTiers = MappingProxyType({}),
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -108,6 +113,7 @@ def create_gateway(
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
         configured: What the configuration says of the deployment.
+        render_tiers: Render tiers of models that have one; they stay the caller's to close.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
@@ -127,7 +133,7 @@ def create_gateway(
         clock=clock,
         limits=limits,
         new_id=new_id,
-        intake=Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher),
+        intake=Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers),
         hub=hub,
         load=load,
         metrics=metrics,
@@ -137,4 +143,5 @@ def create_gateway(
         faults=faults,
         started_ns=clock.now_ns(),
         configured=configured,
+        render_tiers=render_tiers,
     )

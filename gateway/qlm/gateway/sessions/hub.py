@@ -108,6 +108,7 @@ class Hub:
         grace_s: float,
         counts_in_metrics: bool,
         shown: int = 0,
+        replays: bool = False,
     ) -> Subscription:
         """Open a session on a request.
 
@@ -118,12 +119,14 @@ class Hub:
             grace_s: Time for which the client may be disconnected before its request is cancelled.
             counts_in_metrics: This subscription reports the end of the request to the metrics.
             shown: Output tokens that the client has been shown before.
+            replays: The sink gets these tokens again.
 
         Raises:
             ApiError: Its model is not served here, or this gateway is stopping.
         """
         text = answer_text(metadata, self._models.named(metadata.model).tokenizer)
-        session = Session(metadata, text, mode, self._timing(grace_s), self._clock.now_ns(), shown)
+        timing, now_ns = self._timing(grace_s), self._clock.now_ns()
+        session = Session(metadata, text, mode, timing, now_ns, shown, replays=replays)
         if self._closed:
             raise unavailable("this gateway is stopping; try again", STOPPING)
         subscription = Subscription(session, sink, counts_in_metrics)

@@ -24,6 +24,7 @@ from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_call
 from qlm.gateway.core.session import Mode
+from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
 from qlm.gateway.sessions.load_watch import LoadWatch
@@ -67,6 +68,7 @@ class Intake:
         hub: Hub,
         load: LoadWatch,
         publisher: Publisher,
+        render_tiers: RenderTiers,
     ) -> None:
         self._models = models
         self._encoder = encoder
@@ -77,6 +79,7 @@ class Intake:
         self._hub = hub
         self._load = load
         self._publisher = publisher
+        self._render_tiers = render_tiers
         self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
         self._retries = SdkRetries()
 
@@ -153,7 +156,11 @@ class Intake:
             detached=detached,
             default_slo=default_slo,
         )
-        prompt_ids = await self._encoder.encode(body, served.tokenizer)
+        rendered = await render(self._render_tiers, served.spec.id, body, plain)
+        if rendered is None:
+            prompt_ids = await self._encoder.encode(body, served.tokenizer)
+        else:
+            prompt_ids = rendered.prompt_ids
         if key is not None and (twin := self._hub.metadata_of(id)) is not None:
             # A concurrent attempt that has not reached the store yet. From here to `Hub.subscribe` nothing is
             # awaited, so no third attempt can come between.
@@ -161,6 +168,8 @@ class Intake:
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
+        if rendered is not None:
+            metadata = rendered.applied(metadata)
         self._admit(metadata)
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
 

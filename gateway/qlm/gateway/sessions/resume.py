@@ -13,7 +13,9 @@ from qlm.gateway.sessions.sink import Sink
 from qlm.gateway.sessions.subscription import Subscription
 
 
-def resume(hub: Hub, metadata: RequestMetadata, sink: Sink, shown: int, grace_s: float) -> Subscription:
+def resume(
+    hub: Hub, metadata: RequestMetadata, sink: Sink, shown: int, grace_s: float, *, replays: bool = False
+) -> Subscription:
     """Subscribe a client to the rest of a stream.
 
     Args:
@@ -22,12 +24,19 @@ def resume(hub: Hub, metadata: RequestMetadata, sink: Sink, shown: int, grace_s:
         sink: Destination of the stream.
         shown: Output tokens that the client has been shown before.
         grace_s: Time for which the client may be disconnected.
+        replays: The sink gets these tokens again.
 
     Raises:
         ApiError: The model is not served here, or this gateway is stopping.
     """
     subscription = hub.subscribe(
-        metadata, sink, Mode.STREAM, grace_s=grace_s, counts_in_metrics=False, shown=shown
+        metadata,
+        sink,
+        Mode.STREAM,
+        grace_s=grace_s,
+        counts_in_metrics=False,
+        shown=shown,
+        replays=replays,
     )
     hub.attach(subscription)
     return subscription

@@ -55,7 +55,7 @@ class VllmRequest:
     Attributes:
         public_id: Id in the response.
         external_id: Id that aborts the request.
-        sampling: Lengths and stops; the rest is ignored.
+        sampling: Lengths, stops and grammar; the rest is ignored.
         stream: The response is a stream.
         usage: A stream ends with token counts.
         token_ids: A completion has ids in addition to text.
@@ -227,11 +227,13 @@ def _sampling(params: Mapping[str, Any], *, default_tokens: int, room: int) -> S
     if _whole(params, "n", 1, least=1) != 1:
         raise _invalid("n", params["n"], "1, the only number of answers the emulator gives")
     stops = params.get("stop_token_ids") or []
+    constraint = params.get("structured_outputs")
     return Sampling(
         max_tokens=min(max_tokens, room),
         min_tokens=min(min_tokens, room),
         ignore_eos=bool(params.get("ignore_eos")),
         stop_token_ids=_token_ids("stop_token_ids", stops) if stops else (),
+        grammar=orjson.dumps({"structured_outputs": constraint}).decode() if constraint else "",
     )
 
 

@@ -6,10 +6,12 @@ from typing import Final
 
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.domain.values import value
-from qlm.simulator.engine.token_chain import TokenChain, digests
+from qlm.simulator.engine.answers.constrained import constrained_ids
+from qlm.simulator.engine.token_chain import TokenChain, digests, fold
 
 STOP: Final = "stop"
 LENGTH: Final = "length"
@@ -137,8 +139,13 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
         limit = _limit(call.sampling, tokens, context_tokens)
         ids: list[int] = []
         finish: tuple[str, int | None] | None = None
+        constrained = _constrained(call, digest, mean_output_tokens)
         while finish is None:
-            ids.append(token_id := source.next_id(_forbidden(call.sampling, len(ids))))
+            if len(ids) < len(constrained):
+                source.digest = fold(source.digest, token_id := constrained[len(ids)])
+            else:
+                token_id = source.next_id(_forbidden(call.sampling, len(ids)))
+            ids.append(token_id)
             if (tokens + len(ids)) % block_tokens == 0:
                 blocks.append(source.digest)
             finish = _finish(call.sampling, token_id, len(ids), limit)
@@ -148,6 +155,13 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
         )  # fmt: skip
 
     return start
+
+
+def _constrained(call: EngineCall, digest: int, mean_output_tokens: float) -> TokenIds:
+    """Return the answer to a request with a grammar; nothing without one."""
+    if not call.sampling.grammar:
+        return ()
+    return constrained_ids(call.sampling.grammar, TokenChain(digest, call.prompt_ids, mean_output_tokens))
 
 
 def _limit(sampling: Sampling, prompt_tokens: int, context_tokens: int) -> int:

@@ -29,12 +29,31 @@ class Usage(TypedDict):
     qlm: NotRequired[Lateness]  # At the end of a stream, unless the request has no objective
 
 
+class CalledFunction(TypedDict):
+    """The function of a tool call; in a stream, parts of it."""
+
+    name: NotRequired[str]  # Name of the tool; in a stream, with the first part only
+    arguments: NotRequired[str]  # Its arguments, as JSON text; in a stream, a piece of them
+
+
+class AnswerToolCall(TypedDict):
+    """A tool call; in a stream, a part of one."""
+
+    # Derives from the request's id, so that it is the same at each gateway; in a stream, with the first part.
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]  # Always the same
+    index: NotRequired[int]  # In a stream, the number of the call
+    function: CalledFunction  # What is called
+
+
 class AnswerMessage(TypedDict):
     """The message that answers."""
 
     role: Literal["assistant"]  # Always the same
-    content: str  # The text
+    content: str | None  # The text; null beside tool calls
     refusal: None  # OpenAI's; always null
+    tool_calls: NotRequired[Sequence[AnswerToolCall]]  # Calls of the request's tools, if there are any
+    reasoning: NotRequired[str]  # The reasoning of a model that reasons
 
 
 class ChatChoice(TypedDict):
@@ -43,7 +62,8 @@ class ChatChoice(TypedDict):
     index: int  # 0
     message: AnswerMessage  # The answer
     logprobs: None  # OpenAI's; always null
-    # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
+    # `stop` at a stop text, a stop token or the model's own end; `length` at the limit; `tool_calls` after
+    # calls of tools that were not named by the request.
     finish_reason: str | None
     stop_reason: int | str | None  # The stop text or stop token that ended it; vLLM's
 
@@ -91,6 +111,8 @@ class Delta(TypedDict):
 
     role: NotRequired[Literal["assistant"]]  # In the first event only
     content: NotRequired[str]  # New text
+    tool_calls: NotRequired[Sequence[AnswerToolCall]]  # New parts of tool calls
+    reasoning: NotRequired[str]  # New text of the reasoning
 
 
 class ChunkChoice(TypedDict):

@@ -1,0 +1,1 @@
+"""Render tiers: emulated, started, or attached to."""

@@ -1,0 +1,119 @@
+"""Render tiers of a gateway: emulated in its process, started as a process of their own, or attached to."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from qlm.agents.engines.command import EngineCommand
+from qlm.agents.engines.process import EngineProcess
+from qlm.cli.config.serving import RenderConfig
+from qlm.cli.config.settings import Config, ModelConfig
+from qlm.cli.runtime.engines import merged_environment
+from qlm.domain.ports.clock import Clock
+from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.http.server import create_server, running
+from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.rendering import RenderTier, RenderTiers
+
+_log = logging.getLogger("qlm.cli")
+
+STOP_GRACE_S: Final = 5.0
+RESTART_PAUSE_S: Final = 1.0
+RESTART_PAUSE_MAX_S: Final = 60.0
+_DEFAULTS: Final = RenderConfig()
+
+
+@asynccontextmanager
+async def render_tiers(config: Config, clock: Clock) -> AsyncIterator[RenderTiers]:
+    """Provide the render tiers of all models that have one, while inside.
+
+    One that is started is not waited for: until it serves, requests that need it are refused with 503.
+    """
+    async with AsyncExitStack() as stack:
+        emulated = any(model.engine == "emulated" and _url(model) is None for model in config.models)
+        emulated_url = await stack.enter_async_context(_emulated()) if emulated else None
+        tiers = {}
+        for model in config.models:
+            render = model.render or _DEFAULTS
+            url = _url(model)
+            if url is None and model.engine == "emulated":
+                url = emulated_url
+            elif url is None and model.render is not None:
+                url = await stack.enter_async_context(_launched(config, model, render))
+            if url is not None:
+                client = RenderClient(url, model.id, clock, timeout_s=render.timeout_s)
+                stack.push_async_callback(client.close)
+                tiers[str(model.id)] = RenderTier(client, render.reasons)
+        yield tiers
+
+
+def _url(model: ModelConfig) -> str | None:
+    return None if model.render is None else model.render.url
+
+
+@asynccontextmanager
+async def _emulated() -> AsyncIterator[str]:
+    # Imported here: gateways of real models need no simulator.
+    from qlm.simulator.emulation.render import render_app
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    async with running(create_server(render_app()), listener):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def _launched(config: Config, model: ModelConfig, render: RenderConfig) -> AsyncIterator[str]:
+    """Run `vllm launch render` while inside; start it again when it ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    supervision = asyncio.create_task(_supervise(config, model, render_command(config, model, render, port)))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await end_tasks([supervision])
+
+
+def render_command(config: Config, model: ModelConfig, render: RenderConfig, port: int) -> EngineCommand:
+    """Build the command line of `vllm launch render` (0.32) for a model, on loopback."""
+    options = {
+        "--served-model-name": model.id,
+        "--host": "127.0.0.1",
+        "--port": str(port),
+        "--max-model-len": str(model.context_tokens),
+    }
+    argv = (str(Path(config.vllm.python).with_name("vllm")), "launch", "render", str(model.path))
+    words = (word for option in options.items() for word in option)
+    env = {"VLLM_NO_USAGE_STATS": "1", "PYTHONFAULTHANDLER": "1", "HF_HUB_OFFLINE": "1"}
+    folder = config.vllm.pythonpath
+    patches = {"PYTHONPATH": str(folder.resolve())} if folder else {}
+    return EngineCommand((*argv, *words, *render.extra_args), merged_environment(patches, env))
+
+
+async def _supervise(config: Config, model: ModelConfig, command: EngineCommand) -> None:
+    name = f"render-{model.id}".replace("/", "_")
+    pause_s = RESTART_PAUSE_S
+    while True:
+        process = EngineProcess(
+            name,
+            command.argv,
+            env=command.env,
+            log_file=config.data_dir / "logs" / f"{name}.log",
+            state_folder=config.data_dir / "engines",
+        )
+        try:
+            await process.start()
+            end = await asyncio.shield(process.exited)
+        finally:
+            if process.started:
+                await process.stop(STOP_GRACE_S)
+        _log.warning(
+            "the render tier of %s ended with code %d; it starts again in %.0f s\n%s",
+            *(model.id, end.return_code, pause_s, end.log_tail),
+        )
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RESTART_PAUSE_MAX_S)

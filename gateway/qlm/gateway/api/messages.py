@@ -1,0 +1,51 @@
+"""Messages of a conversation, as clients send them."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from qlm.gateway.api.rendered_fields import ToolCall
+
+CONTENT: Final = "a string or a list of parts of type text"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class TextPart(_Strict):
+    """A content part; only text is supported."""
+
+    type: Literal["text"]  # Kind of part
+    text: str  # The text
+    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
+
+
+class Message(_Strict):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
+    tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
+    # Text, or parts of it; null beside `tool_calls`
+    content: str | Annotated[list[TextPart], Field(min_length=1)] | None
+    name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
+    tool_call_id: str | None = None  # With role `tool`, the call that this message answers
+    reasoning: str | None = None  # Reasoning of an earlier answer; needs a render tier
+
+    @field_validator("content")
+    @classmethod
+    def _text_or_calls(
+        cls, content: str | list[TextPart] | None, info: ValidationInfo
+    ) -> str | list[TextPart] | None:
+        if content is None and not info.data.get("tool_calls"):
+            raise ValueError(CONTENT)
+        return content
+
+    @property
+    def rendered_field(self) -> str | None:
+        """Name of a field for which it needs a render tier; None without one."""
+        if self.role == "tool":
+            return "role"
+        if not (self.tool_calls or self.tool_call_id or self.reasoning):
+            return None
+        return next(name for name in ("tool_calls", "tool_call_id", "reasoning") if getattr(self, name))

@@ -1,0 +1,151 @@
+"""Answers whose messages the render tier makes: whole, and as a stream."""
+
+import asyncio
+from functools import partial
+
+from qlm.domain.ids import TokenIds
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
+from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
+from qlm.gateway.api.objective import tier_of
+from qlm.gateway.api.openai_shapes import StreamShape, answer_object, chat_object
+from qlm.gateway.core.session_events import SendEvent, SendFinal
+from qlm.gateway.http.sinks import StreamSink
+from qlm.gateway.render.client import UNAVAILABLE, RenderClient
+from qlm.gateway.render.derendering import Deltas, patiently, piece_end, whole_message
+from qlm.gateway.sessions.gateway import Gateway
+
+
+def is_derendered(metadata: RequestMetadata) -> bool:
+    """Return whether the render tier makes the message."""
+    return metadata.extensions.render_state is not None
+
+
+def sink_of(
+    gateway: Gateway, metadata: RequestMetadata, shape: StreamShape, shown: int
+) -> "StreamSink | DerenderedSink":
+    """Return the sink of a stream to a client that already has `shown` output tokens.
+
+    Raises:
+        ApiError: The model has no render tier here, and the answer needs one.
+    """
+    if not is_derendered(metadata):
+        return StreamSink(shape, shown)
+    return DerenderedSink(shape, Deltas(_client(gateway, metadata), metadata), shown)
+
+
+async def answer_of(
+    gateway: Gateway, metadata: RequestMetadata, final: SendFinal
+) -> ChatCompletion | TextCompletion:
+    """Return the whole answer of a request that ended well.
+
+    Raises:
+        ApiError: The render tier of its model fails, is away, or is not known here.
+    """
+    tier = tier_of(metadata.slo, gateway.limits)
+    fingerprint = gateway.models.fingerprint(metadata.model)
+    if not is_derendered(metadata):
+        return answer_object(metadata, final, tier, fingerprint)
+    message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, final))
+    return chat_object(metadata, final, tier, fingerprint, message.fields, message.finish_reason)
+
+
+def _client(gateway: Gateway, metadata: RequestMetadata) -> RenderClient:
+    if (tier := gateway.render_tiers.get(metadata.model)) is None:
+        raise unavailable(f"this gateway has no render tier of {metadata.model}", UNAVAILABLE)
+    return tier.client
+
+
+class DerenderedSink:
+    """Buffers the tokens of a stream, and derenders them when its response takes them.
+
+    Pieces of the output log that the client has been shown are derendered again without being sent: that
+    brings the parsers into the state in which they were.
+
+    Attributes:
+        interrupted: As of `EventSource`.
+    """
+
+    def __init__(self, shape: StreamShape, deltas: Deltas, shown: int) -> None:
+        """Begin a stream to a client that already has `shown` output tokens, which come again."""
+        self.interrupted: ApiError | None = None
+        self._shape = shape
+        self._deltas = deltas
+        self._shown = shown
+        self._ids: list[int] = []
+        self._final: SendFinal | None = None
+        self._comment = b""
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def event(self, event: SendEvent) -> None:
+        """Add tokens."""
+        self._ids += event.token_ids
+        self._ready.set()
+
+    def keep_alive(self) -> None:
+        """Add a comment."""
+        self._comment = self._shape.keep_alive()
+        self._ready.set()
+
+    def final(self, final: SendFinal) -> None:
+        """Add the last tokens and the end."""
+        self._ids += final.token_ids
+        self._final = final
+        self._ready.set()
+
+    def interrupt(self, error: ApiError) -> None:
+        """Keep the error for a response that has not begun."""
+        self.interrupted = error
+
+    def close(self) -> None:
+        """End the stream: the client has disconnected."""
+        self._closed = True
+        self._ready.set()
+
+    async def take(self) -> bytes:
+        """Wait for bytes and return them; empty at the end of the stream."""
+        while not self._closed:
+            if (piece := self._piece()) is not None:
+                if frame := await self._frame(*piece):
+                    return frame
+            elif self._comment:
+                comment, self._comment = self._comment, b""
+                return comment
+            else:
+                self._ready.clear()
+                await self._ready.wait()
+        return b""
+
+    def _piece(self) -> tuple[TokenIds, SendFinal | None] | None:
+        """Return the next piece of the log if it is complete, or no token and the end of the answer.
+
+        The pieces depend on the log alone, not on when its tokens and its end came.
+        """
+        start, have, final = self._deltas.tokens, len(self._ids), self._final
+        end = piece_end(start)
+        if final is None:
+            return (tuple(self._ids[start:end]), None) if end <= have else None
+        if start < have and final.outcome.ok:
+            return tuple(self._ids[start:end]), None
+        return (), final
+
+    async def _frame(self, ids: TokenIds, final: SendFinal | None) -> bytes:
+        if final is not None and not final.outcome.ok:
+            self._closed = True
+            return self._shape.error(
+                final.offset, from_outcome(final.outcome, final.detail), final.attainment
+            )
+        reason = None if final is None else final.finish_reason
+        try:
+            made = await patiently(partial(self._deltas.take, ids, reason))
+        except ApiError as error:
+            self._closed = True
+            return self._shape.error(self._deltas.tokens, error)
+        offset = self._deltas.tokens
+        if final is not None:
+            self._closed = True
+            return self._shape.derendered_end(final, made.fields, made.finish_reason)
+        if not made.fields or offset <= self._shown:
+            return b""
+        return self._shape.delta(offset, made.fields)

@@ -1,0 +1,114 @@
+"""Rendering of conversations: what plain text does not say becomes token ids and a grammar."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.ids import TokenIds
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.rendered_fields import RENDERED
+from qlm.gateway.api.schema import Body, ChatBody
+from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
+
+_OPTIONS: Final = (*RENDERED, "skip_special_tokens")
+_BESIDE_GRAMMAR: Final = ("reasoning_ended", "reasoning_parser_kwargs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A conversation as its engine gets it.
+
+    Attributes:
+        prompt_ids: The prompt.
+        grammar: Constraint on the answer, for `Sampling.grammar`; empty for none.
+        render_state: What derendering needs; None if the answer is plain text.
+    """
+
+    prompt_ids: TokenIds
+    grammar: str = ""
+    render_state: str | None = None
+
+    def applied(self, metadata: RequestMetadata) -> RequestMetadata:
+        """Return the metadata of a request with grammar and state."""
+        sampling = replace(metadata.sampling, grammar=self.grammar)
+        extensions = replace(metadata.extensions, render_state=self.render_state)
+        return replace(metadata, sampling=sampling, extensions=extensions)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderTier:
+    """The render tier of one model.
+
+    Attributes:
+        client: Its client.
+        reasons: The model reasons: all its conversations go through the tier.
+    """
+
+    client: RenderClient
+    reasons: bool = False
+
+
+RenderTiers = Mapping[str, RenderTier]
+"""The render tiers by model; models without one are not in it."""
+
+
+async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str, Any]) -> Rendered | None:
+    """Return a rendered conversation; None for one that the gateway can tokenize by itself.
+
+    Args:
+        tiers: The render tiers.
+        model: The model that answers.
+        body: The checked body.
+        plain: The body as received.
+
+    Raises:
+        ApiError: The model has no render tier; or the tier refuses the request, fails, or is away.
+    """
+    if not isinstance(body, ChatBody):
+        return None
+    tier, needs = tiers.get(model), body.needs_render
+    if tier is None and needs is not None:
+        raise _not_supported(needs, model, plain)
+    if tier is None or (needs is None and not tier.reasons):
+        return None
+    derenders = tier.reasons or bool(body.tools and body.tool_choice != "none")
+    if derenders and body.stops:
+        beside = "tools" if body.tools else "a model that reasons"
+        raise invalid("stop", f"stop is {shown(body.stop)}; expected null with {beside}", "unsupported_value")
+    options = {name: plain[name] for name in _OPTIONS if plain.get(name) is not None} | {"model": model}
+    answer = await tier.client.render({**options, "messages": plain["messages"]})
+    prompt_ids, grammar = _read(answer)
+    if not derenders:
+        return Rendered(prompt_ids=prompt_ids, grammar=grammar)
+    kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
+    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=pack(RenderState(options, kept)))
+
+
+def _not_supported(name: str, model: str, plain: Mapping[str, Any]) -> ApiError:
+    value = plain.get(name)
+    if name.startswith("messages["):
+        place, _, field = name.removeprefix("messages[").partition("].")
+        value = plain["messages"][int(place)][field]
+    expected = f"expected no such value: {model} has no render tier, which it needs"
+    return invalid(name, f"{name} is {shown(value)}; {expected}", "unsupported_value")
+
+
+def _read(answer: Mapping[str, Any]) -> tuple[TokenIds, str]:
+    """Return token ids and grammar of an answer."""
+    try:
+        prompt_ids = tuple(int(id) for id in answer["token_ids"])
+        constraint = answer["sampling_params"].get("structured_outputs")
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = f"the render tier's answer cannot be read: {error!r}"
+        raise ApiError(status=500, message=message, kind="server_error", code="render_failed") from error
+    if not constraint:
+        return prompt_ids, ""
+    # Its other fields are defaults, and notes of vLLM for itself.
+    fields = {key: value for key, value in constraint.items() if value and not key.startswith("_")}
+    beside = {name: answer[name] for name in _BESIDE_GRAMMAR if answer.get(name) is not None}
+    # In the order that the client gave: properties are generated in the order of their schema.
+    return prompt_ids, orjson.dumps({"structured_outputs": fields, **beside}).decode()

@@ -1,7 +1,6 @@
 """A batch policy whose faults end no request."""
 
 from collections.abc import Callable
-from logging import Logger
 from math import isfinite
 
 from qlm.agents.batching.decision import BatchPolicy, Decision
@@ -44,8 +43,12 @@ class GuardedPolicy:
             return self._fallback.room(view)
 
 
-def guarded_policy(name: str, log: Logger) -> GuardedPolicy:
+def guarded_policy(name: str, log_exception: Callable[[str], object]) -> GuardedPolicy:
     """Return a policy by name whose first fault is logged.
+
+    Args:
+        name: Name of the policy.
+        log_exception: Logs a message with the traceback of the exception that is being handled.
 
     Raises:
         InvalidValueError: No policy has that name.
@@ -55,7 +58,7 @@ def guarded_policy(name: str, log: Logger) -> GuardedPolicy:
     def report() -> None:
         nonlocal reported
         if not reported:
-            log.exception("the batch policy failed: first come, first served instead")
+            log_exception("the batch policy failed: first come, first served instead")
         reported = True
 
     return GuardedPolicy(batch_policy(name), report)

@@ -8,7 +8,7 @@ from typing import Any
 from qlm.agents.core.events import Appended
 from qlm.domain.actions import Append
 from qlm.domain.ids import InstanceId
-from qlm.domain.ports.store import AgentStore
+from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.shell.faults import FaultLog
 
 log = logging.getLogger("qlm.agents")

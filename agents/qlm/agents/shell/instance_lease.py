@@ -11,7 +11,7 @@ from qlm.domain.errors import InstanceHeldError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import SessionId
 from qlm.domain.lease import AgentProcess, Claim, Holder, InstanceHeld, claim
-from qlm.domain.ports.store import AgentStore
+from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.shell.faults import FaultLog
 
 log = logging.getLogger("qlm.agents")

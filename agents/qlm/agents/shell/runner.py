@@ -55,10 +55,10 @@ from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import AgentProcess
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import DrainAsked, QueueChanged
+from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine
-from qlm.domain.ports.store import AgentStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks, run_together

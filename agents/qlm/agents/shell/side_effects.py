@@ -10,9 +10,9 @@ from qlm.broker import codec
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import DeliveryLostError, UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName
+from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.store import AgentStore
 from qlm.domain.request import Request
 from qlm.domain.shell.faults import FaultKind, FaultLog
 

@@ -124,6 +124,7 @@ def load_profile(options: EmulateOptions) -> Profile:
 
 def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
     """Build the engine model of the options."""
+    log_exception = logging.getLogger(__name__).exception
     seqs_max = options.seqs_max or profile.seqs_max
     batched_tokens_max = options.batched_tokens_max or max(profile.batched_tokens_max, seqs_max)
     capacity = replace(_capacity(options, profile), batched_tokens_max=batched_tokens_max)
@@ -142,7 +143,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
-        policy=guarded_policy(options.batching, logging.getLogger(__name__)) if options.batching else None,
+        policy=guarded_policy(options.batching, log_exception) if options.batching else None,
     )
 
 

@@ -27,8 +27,7 @@ from typing import Any, Final
 from qlm.cli.scenario.file import load_scenario
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
-from qlm.simulator.scenario import Scenario, Workload
-from qlm.simulator.seeds import Seeds
+from qlm.simulator.scenario import Scenario
 from qlm.simulator.simulation import simulate
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
@@ -169,14 +168,7 @@ def profiled(scenario: Scenario) -> dict[str, float]:
 def cut(scenario: Scenario, requests: int) -> Scenario:
     """Return the scenario with its first requests only."""
 
-    def make_workload(seeds: Seeds) -> Workload:
-        whole = scenario.make_workload(seeds)
-        columns = {each.name: getattr(whole, each.name) for each in fields(whole)}
-        arrays = ((name, each) for name, each in columns.items() if name != "tenants" and each is not None)
-        kept = {name: each[:requests] for name, each in arrays}
-        return Workload(**kept, tenants=whole.tenants)
-
-    return replace(scenario, make_workload=make_workload)
+    return replace(scenario, make_workload=lambda seeds: scenario.make_workload(seeds).first(requests))
 
 
 def shares(stats: Mapping[Function, tuple[Any, ...]]) -> dict[str, float]:

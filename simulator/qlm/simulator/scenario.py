@@ -1,7 +1,7 @@
 """Scenario of a simulation: fleet, models, objectives, faults and requests, as values."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,11 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
+
+    def first(self, requests: int) -> "Workload":
+        """Return its first requests."""
+        columns = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "tenants")
+        return replace(self, **{name: each[:requests] for name, each in columns if each is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,9 @@ class Clients:
         if part.offset == 0 and part.token_ids:
             self._first_token_ns[number] = at_ns - EPOCH_NS
         # The engine reports some iterations at once; a real one streams each.
-        self._times[number].take_run(part.end - self._tokens[number], at_ns)
+        tokens = part.end - self._tokens[number]
+        self._times[number].take_run(tokens, at_ns)
+        self._observer.on_output(number, tokens, at_ns)
         self._tokens[number] = part.end
         self.last_ns = self._event_queue.now_ns
         if part.outcome is not None:

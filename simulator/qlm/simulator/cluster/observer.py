@@ -17,5 +17,8 @@ class ClusterObserver:
     def on_submitted(self, id: RequestId, instance: int) -> None:
         """Observe the start of a generation on an instance."""
 
+    def on_output(self, number: int, tokens: int, at_ns: int) -> None:
+        """Observe output tokens of a request, by its number, as they reach the client."""
+
     def on_decided(self, decision: Decision) -> None:
         """Observe a decision of the controller as it is applied."""

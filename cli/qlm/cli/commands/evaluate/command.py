@@ -7,6 +7,9 @@ import click
 from qlm.cli.lazy import LazyGroup
 
 _HELP: Final = {
+    "evaluate.streaming": {
+        "streaming": "Simulate figures of the papers on streaming experience; all if none is named.",
+    },
     "evaluate.fidelity": {
         "fidelity": "Replay the log of an engine with the engine model, and print the errors.",
     },

@@ -1,0 +1,1 @@
+"""Figures of the papers on streaming experience, simulated again: `qlm evaluate streaming`."""

@@ -1,0 +1,115 @@
+"""The figures that can be simulated, by name. docs/streaming-figures.md says which cannot, and why."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import Final
+
+from qlm.cli.figures.figure import Arm, Claim, Figure, Rows
+
+GOOD_QOE: Final = 0.9
+"""Quality of experience that Andes calls good."""
+
+
+def mean(rows: Rows, arm: str, column: str, load: float | None = None) -> float:
+    """Return the mean of a column over the seeds; over all loads if none is given."""
+    chosen = [each for each in rows if each.arm == arm and load in (None, each.load)]
+    return fmean(float(getattr(each.measures, column)) for each in chosen)
+
+
+def highest_load(rows: Rows, arm: str, column: str) -> float:
+    """Return the load at which a falling quality reaches `GOOD_QOE`: between two loads by a line."""
+    loads = sorted({each.load for each in rows})
+    points = [(load, mean(rows, arm, column, load)) for load in loads]
+    for (low, good), (high, bad) in pairwise(points):
+        if good >= GOOD_QOE > bad:
+            return low + (high - low) * (good - GOOD_QOE) / (good - bad)
+    return loads[-1] if points[-1][1] >= GOOD_QOE else loads[0]
+
+
+def _rate_gain(arm: str, column: str) -> Callable[[Rows], str]:
+    return lambda rows: f"{highest_load(rows, arm, column) / highest_load(rows, 'fcfs', column):.2f}x"
+
+
+def _most_gain(arm: str, column: str) -> Callable[[Rows], str]:
+    def ours(rows: Rows) -> str:
+        gains = {
+            load: mean(rows, arm, column, load) / mean(rows, "fcfs", column, load)
+            for load in {each.load for each in rows}
+        }
+        load = max(gains, key=lambda each: (gains[each], each))
+        return f"{gains[load]:.2f}x at {load:g}"
+
+    return ours
+
+
+def _change(arm: str, column: str, base: str = "fcfs") -> Callable[[Rows], str]:
+    return lambda rows: f"{mean(rows, arm, column) / mean(rows, base, column) - 1:+.1%}"
+
+
+def _at(arm: str, column: str, load: float) -> Callable[[Rows], str]:
+    return lambda rows: f"{mean(rows, arm, column, load):.2f}"
+
+
+def _arms(names: Sequence[str]) -> tuple[Arm, ...]:
+    return tuple(Arm(name, name) for name in names)
+
+
+def _burst(scenario: str, where: str, kv_tokens: int | None = None) -> Figure:
+    return Figure(
+        title=f"80 requests at once, 1024 tokens in, 2048 out, 10 tokens/s: {where}",
+        source="TokenFlow, section 7.2: bursts, and the ablation of 7.5",
+        scenario=scenario,
+        kv_tokens=kv_tokens,
+        arms=(
+            *_arms(("fcfs", "tokenflow")),
+            Arm("tokenflow, no offload", "tokenflow", host_kv_gib=0.0),
+            *_arms(("andes", "unified")),
+        ),
+        shown={
+            "ttft_p50_s": "TTFT P50, s", "ttft_p99_s": "TTFT P99, s",
+            "effective_tokens_per_s": "effective tok/s", "tokens_per_s": "tok/s", "qoe_star": "QoE*",
+            "idle_p99_s": "idle P99, s", "preemptions": "preemptions", "makespan_s": "makespan, s",
+        },
+        drawn="ttft_p99_s",
+        claims=(
+            Claim("P99 of TTFT, tokenflow against fcfs", "up to -80.2%", _change("tokenflow", "ttft_p99_s")),
+            Claim(
+                "effective throughput, tokenflow against fcfs", "up to +52.9%",
+                _change("tokenflow", "effective_tokens_per_s"),
+            ),
+            Claim("throughput, tokenflow against fcfs", "about equal", _change("tokenflow", "tokens_per_s")),
+            Claim(
+                "makespan without offloading, against with it", "+92.8%",
+                _change("tokenflow, no offload", "makespan_s", "tokenflow"),
+            ),
+        ),
+    )  # fmt: skip
+
+
+FIGURES: Final[Mapping[str, Figure]] = {
+    "andes-rate": Figure(
+        title="Quality of experience by request rate: OPT-66B on four A100, 600 requests",
+        source="Andes, section 6.2: mean QoE by rate, and the highest rate at QoE 0.9",
+        scenario="andes-opt-66b.yaml",
+        loads=(0.7, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0),
+        arms=_arms(("fcfs", "round-robin", "andes", "tokenflow", "unified")),
+        shown={
+            "qoe": "QoE", "qoe_star": "QoE*", "smooth_goodput": "smooth goodput, tok/s",
+            "ttft_p50_s": "TTFT P50, s", "preemptions": "preemptions", "tokens_per_s": "tok/s",
+            "longest_wait_s": "longest wait, s", "makespan_s": "makespan, s",
+        },
+        drawn="qoe",
+        claims=(
+            Claim("highest rate at a QoE of 0.9, andes over fcfs", "up to 1.6x", _rate_gain("andes", "qoe")),
+            Claim("the same by QoE*", "none", _rate_gain("andes", "qoe_star")),
+            Claim("the same by QoE*, unified over fcfs", "none", _rate_gain("unified", "qoe_star")),
+            Claim("mean QoE, andes over fcfs", "up to 3.2x", _most_gain("andes", "qoe")),
+            Claim("preemptions per request of andes at 0.9", "below 0.5", _at("andes", "preemptions", 0.9)),
+        ),
+    ),
+    "tokenflow-a100": _burst(
+        "tokenflow-a100.yaml", "Llama-3-8B on an A100 with 40 000 tokens of KV cache", kv_tokens=40_000
+    ),
+    "tokenflow-4090": _burst("tokenflow-4090.yaml", "Llama-3-8B on an RTX 4090"),
+}  # fmt: skip

@@ -1,0 +1,58 @@
+"""Tables of a figure: for people, and as CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from statistics import fmean
+
+from qlm.cli.figures.figure import Figure, Row, Rows
+from qlm.cli.figures.measures import Measures
+from qlm.cli.inspect.layout import Table
+from qlm.cli.inspect.render import table
+
+
+def shown(figure: Figure, rows: Rows) -> Table:
+    """Return the table of a figure: one line per arm and load, means over the seeds."""
+    loads = ["load>"] if figure.loads else []
+    lines = []
+    for load, arm in dict.fromkeys((each.load, each.arm) for each in rows):
+        cells = [f"{mean(rows, load, arm, name):.3g}" for name in figure.shown]
+        lines.append([*([f"{load:g}"] if figure.loads else []), arm, *cells])
+    return table(figure.title, [*loads, "policy", *(f"{name}>" for name in figure.shown.values())], lines)
+
+
+def mean(rows: Rows, load: float, arm: str, column: str) -> float:
+    """Return a measure of an arm at a load, as the mean over the seeds."""
+    return fmean(getattr(each.measures, column) for each in rows if (each.load, each.arm) == (load, arm))
+
+
+def claims(figure: Figure, rows: Rows) -> Table:
+    """Return what the paper says beside the same figures here."""
+    lines = [[claim.text, claim.paper, claim.ours(rows)] for claim in figure.claims]
+    return table(figure.source, ["claim", "paper", "here"], lines)
+
+
+def rows_csv(rows: Sequence[Row]) -> str:
+    """Return all measures of all runs; equal seeds give equal bytes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["load", "policy", "seed", *(each.name for each in fields(Measures))])
+    for row in rows:
+        values = (f"{value:.6g}" for value in asdict(row.measures).values())
+        writer.writerow([f"{row.load:g}", row.arm, row.seed, *values])
+    return text.getvalue()
+
+
+def plain(figure: Figure, rows: Rows) -> dict[str, object]:
+    """Return rows and claims for JSON."""
+    return {
+        "title": figure.title,
+        "source": figure.source,
+        "rows": [
+            {"load": row.load, "policy": row.arm, "seed": row.seed, **asdict(row.measures)} for row in rows
+        ],
+        "claims": [
+            {"claim": each.text, "paper": each.paper, "here": each.ours(rows)} for each in figure.claims
+        ],
+    }

@@ -1,0 +1,93 @@
+"""Simulation of a figure: all arms with the same requests of the same seeds."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from qlm.cli.figures.figure import SCENARIOS, Arm, Figure, Row
+from qlm.cli.figures.measures import measured
+from qlm.cli.runtime.wiring import GIB
+from qlm.cli.scenario.file import load_scenario
+from qlm.simulator.cluster.event_queue import EPOCH_NS
+from qlm.simulator.policies import POLICIES
+from qlm.simulator.results import SimulationResult
+from qlm.simulator.scenario import Scenario, Workload
+from qlm.simulator.seeds import Seeds
+from qlm.simulator.simulation import SimulationObserver, simulate
+
+
+class TokenTimes(SimulationObserver):
+    """Times of the tokens of each request.
+
+    Attributes:
+        times_s: By number of the request, seconds from its arrival.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.times_s: list[list[float]] = [[] for _ in range(len(workload))]
+        self._arrivals_ns: list[int] = workload.arrival_ns.tolist()
+
+    def on_output(self, number: int, tokens: int, at_ns: int) -> None:
+        """Spread the tokens of a report evenly since the one before."""
+        times_s = self.times_s[number]
+        at_s = (at_ns - EPOCH_NS - self._arrivals_ns[number]) / 1e9
+        begin_s = times_s[-1] if times_s else at_s
+        times_s += [begin_s + (at_s - begin_s) * (each + 1) / tokens for each in range(tokens)]
+
+
+def run(
+    figure: Figure, seeds: tuple[int, ...], on_run: Callable[[str], None], *, requests: int | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a figure, arm by arm.
+
+    Args:
+        figure: The figure.
+        seeds: Seeds of all randomness.
+        requests: Only the first ones; None for all.
+        on_run: Receives the name of each simulation before it starts.
+    """
+    for seed in seeds:
+        on_run(f"seed {seed}: what {figure.arms[0].name} serves")
+        unit = saturation(figure, seed, requests) if figure.loads else 1.0
+        for load in figure.loads or (1.0,):
+            for arm in figure.arms:
+                on_run(f"seed {seed}, load {load:g}: {arm.name}")
+                scenario = _scenario(figure, arm, load * unit, requests)
+                observer = TokenTimes(scenario.make_workload(Seeds(seed)))
+                yield Row(
+                    load, arm.name, seed, measured(_simulated(scenario, seed, observer), observer.times_s)
+                )
+
+
+def saturation(figure: Figure, seed: int, requests: int | None = None) -> float:
+    """Return the requests per second that the first arm serves if all are there at the start."""
+    scenario = _scenario(figure, figure.arms[0], 1.0, requests)
+
+    def at_once(seeds: Seeds) -> Workload:
+        drawn = scenario.make_workload(seeds)
+        return replace(drawn, arrival_ns=np.zeros_like(drawn.arrival_ns))
+
+    result = _simulated(replace(scenario, make_workload=at_once), seed, SimulationObserver())
+    return len(result.workload) / (float(result.outcomes.ended_ns.max()) / 1e9)
+
+
+def _scenario(figure: Figure, arm: Arm, load: float, requests: int | None) -> Scenario:
+    scenario = load_scenario(SCENARIOS / figure.scenario, load=load)
+    host_kv_bytes = scenario.host_kv_bytes if arm.host_kv_gib is None else round(arm.host_kv_gib * GIB)
+    instances = tuple(replace(each, batching=arm.batching) for each in scenario.instances)
+    profiles = {
+        key: replace(each, kv_tokens=figure.kv_tokens or each.kv_tokens)
+        for key, each in scenario.fleet.profiles.items()
+    }
+    fleet = replace(scenario.fleet, profiles=profiles)
+    changed = replace(scenario, instances=instances, fleet=fleet, host_kv_bytes=host_kv_bytes)
+    if requests is None:
+        return changed
+    return replace(changed, make_workload=lambda seeds: scenario.make_workload(seeds).first(requests))
+
+
+def _simulated(scenario: Scenario, seed: int, observer: SimulationObserver) -> SimulationResult:
+    # First come, first served before the instance: what differs is the batch policy alone.
+    return simulate(scenario, POLICIES["fcfs"], seed, stopwatch_s=time.perf_counter, observer=observer)

@@ -109,6 +109,8 @@ def _default(option: click.Option) -> str:
         return ""
     if option.is_flag:
         return f"`{(option.opts if value else option.secondary_opts)[0]}`"
+    if isinstance(value, tuple | list):
+        return ", ".join(f"`{each}`" for each in value)
     return f"`{value}`"
 
 

@@ -54,7 +54,7 @@ _HELP: Final = {
         "simulate": "Simulate the scenario in a YAML file: production decisions in virtual time.",
     },
     "evaluate.command": {
-        "evaluate": "Measure the accuracy of the estimates and of the engine model.",
+        "evaluate": "Measure the accuracy of estimates and engine model, or simulate figures of papers.",
     },
 }
 """First line of help of each subcommand, by its module below `qlm.cli.commands`."""

@@ -4,11 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
 from qlm.cli.config.default import emulated_config
 from qlm.cli.inspect import readiness_checks
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.doctor import examine, examine_ranges
 from qlm.cli.inspect.finding import Finding
+from qlm.cli.main import main
 from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import profile_text
@@ -335,3 +339,21 @@ def test_the_controllers_recommendation_is_what_to_add() -> None:
     )
     found = findings([an_instance("a")], attainment=[a_late_class(5, 9)], metrics=metrics)
     assert found["objective deadline-2s of m"].remedy.startswith("add 2 x A100 (the controller's")
+
+
+def test_details_are_printed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from engines and files: in brackets they are no markup."""
+    found = Finding("engine", False, "no file in [/srv/models]; [rank0] x", "pip install -e '.[plots]'")
+    monkeypatch.setattr("qlm.cli.inspect.doctor.examine", lambda client: [found])
+    done = CliRunner().invoke(main, ["doctor"])
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [f"bad  {found.check}: {found.detail}", f"      {found.remedy}"]
+
+
+@pytest.mark.parametrize("text", ["http: {prot: 1}", None])
+def test_a_wrong_configuration_is_no_finding(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    if text is not None:
+        file.write_text(text)
+    done = CliRunner().invoke(main, ["doctor", "--config", str(file)])
+    assert done.exit_code == 2 and "qlm.yaml" in done.stderr

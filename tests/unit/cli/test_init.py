@@ -38,6 +38,7 @@ def test_without_options_it_is_what_serve_has_by_itself(tmp_path: Path) -> None:
         (each.accelerator, each.models) for each in own.instances
     ]
     assert [each.id for each in config.models] == [each.id for each in own.models]
+    assert [each.context_tokens for each in config.models] == [each.context_tokens for each in own.models]
     assert {each.engine for each in config.models} == {"emulated"}
     assert config.default_slo == Config.model_fields["default_slo"].default
     assert init().output == file.read_text("utf-8")
@@ -109,7 +110,9 @@ def test_a_machine_without_gpus_has_none(listing: str) -> None:
 def test_its_comments_show_true_defaults() -> None:
     text = starter_text([StarterModel("m")], [StarterInstance("A10")], {"deadline_ms": 60_000})
     config = parse_config(yaml.safe_load(text), "it")
-    for key, value in re.findall(r"^# (\w+): (\{.*?\}|[\w-]+) ", text, re.MULTILINE):
+    found = re.findall(r"^# (\w+): (\{.*?\}|[\w-]+) ", text, re.MULTILINE)
+    assert len(found) >= 5
+    for key, value in found:
         shown = parse_config(yaml.safe_load(text) | {key: yaml.safe_load(value)}, "it")
         assert getattr(shown, key) == getattr(config, key), key
     assert config.default_slo.slo() == DeadlineSlo(deadline_ms=60_000)

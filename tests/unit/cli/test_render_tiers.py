@@ -53,7 +53,7 @@ def test_a_single_vllm_gets_its_render_tier_from_the_command_line(
     assert model.render.reasons is reasons
     command = render_command(made, model, model.render, 7)
     assert command.argv[:4] == (str(tmp_path / "bin/vllm"), "launch", "render", str(tmp_path))
-    assert command.argv[-len(args) :] == tuple(args) or not args
+    assert command.argv[len(command.argv) - len(args) :] == tuple(args)
     assert command.argv[command.argv.index("--port") + 1] == "7"
 
 

@@ -133,7 +133,9 @@ def _settle_all(client: AdminClient, drop: bool, yes: bool, as_json: bool) -> No
     counts = [f"{done[what]} {word}" for what, word in _RESULT_WORDS.items() if done[what]]
     click.echo(f"{', '.join(counts) or 'nothing to do'}; {left} left")
     if left and not drop:
-        click.echo("the rest cannot be read: `qlm requests --dead` shows why, `qlm requests drop` deletes it")
+        click.echo(
+            "the rest cannot be read: `qlm requests --dead` shows why, `qlm requests drop --all` deletes them"
+        )
 
 
 _RESULT_WORDS = {"queued": "put back", "removed": "removed (running or ended)", "deleted": "deleted"}

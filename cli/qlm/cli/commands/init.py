@@ -15,7 +15,9 @@ from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 
-EMULATED_MODELS: Final = [str(each["id"]) for each in EMULATED["models"]]
+EMULATED_MODELS: Final = [
+    StarterModel(str(each["id"]), context_tokens=each["context_tokens"]) for each in EMULATED["models"]
+]
 GPU_QUERY: Final = ("--query-gpu=index,name", "--format=csv,noheader")
 GPU_QUERY_S: Final = 20.0
 
@@ -32,13 +34,14 @@ GPU_QUERY_S: Final = 20.0
     "--accelerator",
     "accelerators",
     multiple=True,
-    help="Kind of an instance, such as A100; may be repeated.  [default: the GPUs of this machine]",
+    help="Kind of an instance, such as A100; may be repeated.  "
+    "[default: the GPUs of this machine, or emulated ones]",
 )
 @click.option(
     "--slo",
     default="deadline_ms=60000",
     show_default=True,
-    help="Objective of requests that name none, as KEY=VALUE,...; batch for none.",
+    help="Objective of requests that name none, as KEY=NUMBER,...; batch for none.",
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 def init_command(
@@ -46,13 +49,13 @@ def init_command(
 ) -> None:
     """Write a first configuration into FILE, or print it.
 
-    Without --model the models are emulated. The GPUs of this machine are those that nvidia-smi lists; without
-    any, accelerators are emulated.
+    Without weights, models and accelerators are emulated. With weights there is an instance for each GPU that
+    nvidia-smi lists; without a GPU, name kinds with --accelerator.
     """
     with errors_in_one_line():
         if file is not None and file.exists() and not force:
             raise InvalidValueError("FILE", str(file), "a file that does not exist, or --force")
-        chosen = [_model(each) for each in models] or [StarterModel(id) for id in EMULATED_MODELS]
+        chosen = [_model(each) for each in models] or EMULATED_MODELS
         text = starter_text(chosen, _instances(accelerators, chosen), _objective(slo))
         parse_config(yaml.safe_load(text), "the options")
         if file is not None:
@@ -74,13 +77,13 @@ def _instances(accelerators: tuple[str, ...], models: list[StarterModel]) -> lis
     real = any(each.path is not None for each in models)
     found = gpus_in(_gpu_listing(), [each.accelerator for each in builtin_profiles()]) if real else []
     if real and not found:
-        raise InvalidValueError("--accelerator", None, "a kind, since nvidia-smi lists no GPU here")
+        raise InvalidValueError("--accelerator", "not given", "a kind, since nvidia-smi lists no GPU here")
     return found or [_built_in(each, models) for each in EMULATED["instances"]]
 
 
 def _built_in(instance: dict[str, Any], models: list[StarterModel]) -> StarterInstance:
     """Return an instance of `qlm serve` without a file, with its own models if no others are asked for."""
-    own = tuple(instance["models"]) if [each.id for each in models] == EMULATED_MODELS else ()
+    own = tuple(instance["models"]) if models == EMULATED_MODELS else ()
     return StarterInstance(instance["accelerator"], models=own)
 
 

@@ -8,7 +8,7 @@ import click
 from rich.console import Group
 
 from qlm.cli.commands.control import drop_command, retry_command
-from qlm.cli.commands.options import print_json, talks_to_gateway
+from qlm.cli.commands.options import errors_in_one_line, print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
 from qlm.cli.inspect.console import console
@@ -131,8 +131,10 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     """Check a running QLM and this machine, and suggest repairs.
 
     With --config, the profile of each model is checked, too. The exit code is 0 if all is well, 1 if
-    something is not, and 2 for wrong options.
+    something is not, and 2 for wrong options or a wrong configuration.
     """
+    from rich.text import Text
+
     from qlm.cli.inspect.doctor import examine
 
     config_file: Path | None = click.get_current_context().params["config_file"]
@@ -143,10 +145,11 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     else:
         out = console()
         for finding in findings:
-            mark = "[green]ok[/]  " if finding.ok else "[red]bad[/] "
-            out.print(f"{mark} {finding.check}: {finding.detail}", highlight=False)
+            mark = ("ok   ", "green") if finding.ok else ("bad  ", "red")
+            # Details come from elsewhere: no markup of rich.
+            out.print(Text.assemble(mark, f"{finding.check}: {finding.detail}"))
             if finding.remedy:
-                out.print(f"      {finding.remedy}", highlight=False)
+                out.print(Text(f"      {finding.remedy}"))
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
 
@@ -158,9 +161,10 @@ def _profiles(file: Path) -> "list[Finding]":
     from qlm.cli.profiling.used_beyond import lines_of_config
     from qlm.cli.runtime.wiring import load_profiles
 
-    config = load_config(file, {})
-    findings = examine_profiles(config.models, config.instances, load_profiles(config.profiles))
-    return findings + examine_ranges(lines_of_config(config))
+    with errors_in_one_line():
+        config = load_config(file, {})
+        findings = examine_profiles(config.models, config.instances, load_profiles(config.profiles))
+        return findings + examine_ranges(lines_of_config(config))
 
 
 def _show(data: Any, as_json: bool, draw: Any) -> None:
@@ -173,7 +177,7 @@ def _show(data: Any, as_json: bool, draw: Any) -> None:
 def _watch(drawn: Any) -> None:
     from rich.live import Live
 
-    with Live(drawn(), screen=False, auto_refresh=False) as live:
+    with Live(drawn(), console=console(), screen=False, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(WATCH_S)

@@ -43,8 +43,10 @@ def talks_to_gateway(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def wrapped(url: str | None, config_file: Path | None, **arguments: Any) -> None:
+        with errors_in_one_line():
+            client = admin_client(url, config_file)
         with errors_in_one_line(code=1):
-            command(client=admin_client(url, config_file), **arguments)
+            command(client=client, **arguments)
 
     return wrapped
 

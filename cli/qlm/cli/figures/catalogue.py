@@ -2,19 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import Final
 
-from qlm.cli.figures.figure import Arm, Claim, Figure, Rows
+from qlm.cli.figures.figure import Arm, Claim, Figure, Rows, mean
 
 GOOD_QOE: Final = 0.9
 """Quality of experience that Andes calls good."""
-
-
-def mean(rows: Rows, arm: str, column: str, load: float | None = None) -> float:
-    """Return the mean of a column over the seeds; over all loads if none is given."""
-    chosen = [each for each in rows if each.arm == arm and load in (None, each.load)]
-    return fmean(float(getattr(each.measures, column)) for each in chosen)
 
 
 def highest_load(rows: Rows, arm: str, column: str) -> float:

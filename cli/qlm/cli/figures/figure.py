@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from qlm.cli.figures.measures import Measures
@@ -36,6 +37,12 @@ class Row:
 
 
 Rows = Sequence[Row]
+
+
+def mean(rows: Rows, arm: str, column: str, load: float | None = None) -> float:
+    """Return the mean of a column over the seeds; over all loads if none is given."""
+    chosen = [each for each in rows if each.arm == arm and load in (None, each.load)]
+    return fmean(float(getattr(each.measures, column)) for each in chosen)
 
 
 @dataclass(frozen=True, slots=True)

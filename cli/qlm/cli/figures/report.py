@@ -4,9 +4,8 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from statistics import fmean
 
-from qlm.cli.figures.figure import Figure, Row, Rows
+from qlm.cli.figures.figure import Figure, Row, Rows, mean
 from qlm.cli.figures.measures import Measures
 from qlm.cli.inspect.layout import Table
 from qlm.cli.inspect.render import table
@@ -17,14 +16,9 @@ def shown(figure: Figure, rows: Rows) -> Table:
     loads = ["load>"] if figure.loads else []
     lines = []
     for load, arm in dict.fromkeys((each.load, each.arm) for each in rows):
-        cells = [f"{mean(rows, load, arm, name):.3g}" for name in figure.shown]
+        cells = [f"{mean(rows, arm, name, load):.3g}" for name in figure.shown]
         lines.append([*([f"{load:g}"] if figure.loads else []), arm, *cells])
     return table(figure.title, [*loads, "policy", *(f"{name}>" for name in figure.shown.values())], lines)
-
-
-def mean(rows: Rows, load: float, arm: str, column: str) -> float:
-    """Return a measure of an arm at a load, as the mean over the seeds."""
-    return fmean(getattr(each.measures, column) for each in rows if (each.load, each.arm) == (load, arm))
 
 
 def claims(figure: Figure, rows: Rows) -> Table:

@@ -162,5 +162,5 @@ def _waiting(classes: list[dict[str, Any]], instances: list[dict[str, Any]]) -> 
 def _dead_letters(total: int) -> list[Finding]:
     if not total:
         return []
-    remedy = "`qlm requests --dead` shows why; `qlm requests retry` requeues them"
+    remedy = "`qlm requests --dead` shows why; `qlm requests retry --all` puts back those that can be read"
     return [Finding("dead letters", False, f"{total} messages could not be decoded", remedy)]

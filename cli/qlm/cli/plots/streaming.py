@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from qlm.cli.figures.figure import Figure, Rows
-from qlm.cli.figures.report import mean
+from qlm.cli.figures.figure import Figure, Rows, mean
 from qlm.cli.plots.simulation import colour, figure
 
 
@@ -12,7 +11,7 @@ def draw_all(shown: Figure, rows: Rows, path: Path) -> None:
     made, axes = figure(shown.title)
     name, loads = shown.shown[shown.drawn], sorted({each.load for each in rows})
     for number, arm in enumerate(dict.fromkeys(each.arm for each in rows)):
-        values = [mean(rows, load, arm, shown.drawn) for load in loads]
+        values = [mean(rows, arm, shown.drawn, load) for load in loads]
         if shown.loads:
             axes.plot(loads, values, marker="o", label=arm, color=colour(number))
         else:

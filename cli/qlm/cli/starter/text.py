@@ -11,10 +11,17 @@ _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class StarterModel:
-    """A model to serve: its name, and the folder of its weights; without one it is emulated."""
+    """A model to serve.
+
+    Attributes:
+        id: Its name.
+        path: Folder of its weights; None for an emulated model.
+        context_tokens: Most tokens of prompt and answer.
+    """
 
     id: str
     path: str | None = None
+    context_tokens: int = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def starter_text(
     return "\n".join(
         [
             "# Configuration of QLM: qlm serve --config FILE. docs/reference/configuration.md has every key.",
-            "# Lines that begin with # show defaults.",
+            "# Lines that begin with # show defaults or examples.",
             "",
             "models:                       # names that clients use; context_tokens is prompt plus answer",
             *(line for each in models for line in _model(each)),
@@ -112,8 +119,10 @@ _PLACES: Final = (
 def _model(model: StarterModel) -> list[str]:
     first = f"  - id: {_scalar(model.id)}"
     if model.path is None:
-        return [first, "    engine: emulated          # the speed of a real model, and nonsense as text"]
-    return [first, "    engine: vllm", f"    path: {_scalar(model.path)}", "    context_tokens: 8192"]
+        engine = ["    engine: emulated          # the speed of a real model, and nonsense as text"]
+    else:
+        engine = ["    engine: vllm", f"    path: {_scalar(model.path)}"]
+    return [first, *engine, f"    context_tokens: {model.context_tokens}"]
 
 
 def _named(instances: Sequence[StarterInstance]) -> list[tuple[str, StarterInstance]]:
@@ -140,7 +149,11 @@ def _instance(id: str, instance: StarterInstance, all_models: Sequence[str]) -> 
 
 
 def _flow(slo: Mapping[str, float]) -> str:
-    return "{" + ", ".join(f"{key}: {value:g}" for key, value in slo.items()) + "}"
+    return "{" + ", ".join(f"{key}: {_number(value)}" for key, value in slo.items()) + "}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _scalar(text: str) -> str:

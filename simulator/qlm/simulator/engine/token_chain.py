@@ -172,7 +172,7 @@ def digests(token_ids: Iterable[int], every: int) -> list[int]:
     digest = _OFFSET
     marks: list[int] = []
     for count, token_id in enumerate(token_ids, 1):
-        digest = ((digest ^ (token_id + 1)) * _PRIME) & _MASK
+        digest = ((digest ^ (token_id + 1)) * _PRIME) & _MASK  # `fold`, for every prompt token
         if count % every == 0:
             marks.append(digest)
     marks.append(digest)

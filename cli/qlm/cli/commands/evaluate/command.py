@@ -21,4 +21,4 @@ _HELP: Final = {
 
 @click.group("evaluate", cls=LazyGroup, listed=_HELP)
 def evaluate_command() -> None:
-    """Measure the accuracy of the estimates and of the engine model."""
+    """Measure the accuracy of estimates and engine model, or simulate figures of papers."""

@@ -20,7 +20,13 @@ from qlm.cli.scenario.output import make_folder, write_files
 @click.command("streaming")
 @click.argument("figures", nargs=-1, type=click.Choice(tuple(FIGURES)), metavar="[FIGURE]...")
 @click.option(
-    "--seed", "seeds", type=SEED, multiple=True, default=(1,), show_default=True, help="Repeatable."
+    "--seed",
+    "seeds",
+    type=SEED,
+    multiple=True,
+    default=(1,),
+    show_default=True,
+    help="Seed of all randomness; may be repeated.",
 )
 @click.option("--requests", type=click.IntRange(min=1), help="Only the first N requests: a quick look.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for FIGURE.csv.")

@@ -430,11 +430,19 @@ def test_the_wait_for_a_slot_follows_the_request_closest_to_its_limit() -> None:
 
 
 def test_the_wait_for_a_slot_is_that_for_a_long_answer_where_the_limit_is_far() -> None:
-    candidates = RunningIndex(batch_requests(3))
+    running = batch_requests(3)
+    for each in running.values():
+        each.generation.started_ns = 60 * S
+    candidates = RunningIndex(running)
     answers_take_5_s = Pace(token_s=1.0, service_s=5.0)
     assert candidates.preempt_at_ns(100 * S, answers_take_5_s, 0) == 75 * S + 1, "not 48 s for 48 tokens"
     answers_take_20_s = Pace(token_s=1.0, service_s=20.0)
-    assert candidates.preempt_at_ns(100 * S, answers_take_20_s, 0) == 52 * S + 1, "48 tokens to go"
+    assert RunningIndex(running).preempt_at_ns(100 * S, answers_take_20_s, 0) == 52 * S + 1, "48 tokens to go"
+    running[RequestId("r0")].generation.started_ns = 0
+    assert candidates.preempt_at_ns(100 * S, answers_take_5_s, 60 * S) == 75 * S + 1, "but others will end"
+    del running[RequestId("r1")], running[RequestId("r2")]
+    alone_ns = candidates.preempt_at_ns(100 * S, answers_take_5_s, 60 * S)
+    assert alone_ns == 50 * S + 1, "50 s more after 50 s"
 
 
 # events of one moment

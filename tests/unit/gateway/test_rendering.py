@@ -4,6 +4,7 @@ import itertools
 import random
 import string
 
+import orjson
 import pytest
 
 from qlm.domain.errors import UndecodableDataError
@@ -11,6 +12,7 @@ from qlm.domain.ids import RequestId
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.render.breaker import Breaker
 from qlm.gateway.render.derendering import PIECE_TOKENS_MAX, piece_end, tool_call_id
+from qlm.gateway.render.rendering import GRAMMAR_BYTES_MAX, read_rendered
 from qlm.gateway.render.state import RenderState, pack, unpack
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -88,3 +90,19 @@ def test_the_breaker_opens_after_failures_in_a_row_and_again_after_one_more() ->
     breaker.answered()
     breaker.failed()
     assert is_closed(breaker)
+
+
+def rendered(**constraint: object) -> dict[str, object]:
+    return {"token_ids": [1, 2], "sampling_params": {"structured_outputs": constraint}}
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}])
+def test_an_empty_schema_is_a_constraint_too(schema: dict[str, object]) -> None:
+    given = rendered(json=schema, regex=None, disable_any_whitespace=False, _backend="xgrammar")
+    assert read_rendered(given) == ((1, 2), orjson.dumps({"structured_outputs": {"json": schema}}).decode())
+
+
+def test_a_large_grammar_is_refused_by_name() -> None:
+    with pytest.raises(ApiError) as raised:
+        read_rendered(rendered(json={"description": "x" * GRAMMAR_BYTES_MAX}))
+    assert (raised.value.status, raised.value.param) == (400, "response_format")

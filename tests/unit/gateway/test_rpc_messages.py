@@ -16,7 +16,7 @@ HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id
 """Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only. It changes nothing, or
 it needs a render tier, whose messages gRPC does not have."""
 
-MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning"}
+MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning", "annotations"}
 
 RPC_ONLY = {"prompt_token_ids", "idempotency_key"}
 

@@ -230,6 +230,14 @@ def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
     assert len(parse_chat(CHAT | {"messages": [*CHAT["messages"], answer]}).messages) == 2
 
 
+def test_the_text_of_a_message_with_tool_calls_may_be_left_out() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    sent = {"role": "assistant", "tool_calls": [call], "annotations": [], "refusal": None}
+    body = parse_chat({"model": "m", "messages": [sent]})
+    assert body.messages[0].content is None
+    assert refusal_of_chat(messages=[{"role": "assistant"}]).param == "messages[0].content"
+
+
 def test_the_newer_output_limit_wins() -> None:
     body = parse_chat(CHAT | {"max_tokens": 5, "max_completion_tokens": 7})
     assert body.output_limit == ("max_completion_tokens", 7)

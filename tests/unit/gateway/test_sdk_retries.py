@@ -39,6 +39,15 @@ def test_what_nobody_takes_up_is_forgotten() -> None:
     assert retries.take(call(digest="later"), 14 * S) == "b"
 
 
+def test_a_request_that_is_given_up_again_is_kept_for_its_whole_time() -> None:
+    retries = SdkRetries()
+    retries.left(call(retry=0), RequestId("a"), 3 * S, 10 * S)
+    assert retries.take(call(), 4 * S) == "a"
+    retries.left(call(), RequestId("a"), 12 * S, 10 * S)
+    assert retries.take(call(retry=2), 14 * S) == "a", "the end of its first time was at 13 s"
+    assert retries.take(call(retry=2), 14 * S) is None
+
+
 @pytest.mark.parametrize(
     ("headers", "gives_up_s"),
     [

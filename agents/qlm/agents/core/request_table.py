@@ -96,24 +96,23 @@ class RunningIndex:
     def preempt_at_ns(self, start_by_ns: int, pace: Pace, now_ns: int) -> int:
         """Return the time from which waiting for a slot to free by itself would miss a latest start.
 
-        The wait is bounded by the running request closest to its own token limit. There must be one. Tokens
+        The wait is bounded by the running request that is expected to end first. There must be one. Tokens
         that come meanwhile only move the time into the future.
         """
+
+        def at_ns(tracked: TrackedRequest) -> int:
+            return pace.latest_wait_ns(start_by_ns, tracked.tokens_left, tracked.generation.started_ns)
+
         if self._shortest is not None and self._runs(self._shortest):
-            # It was the closest once; if it still is matters only when it reports that the time has come.
-            at_ns = _latest_wait_ns(self._shortest, start_by_ns, pace, now_ns)
-            if at_ns > now_ns:
-                return at_ns
-        self._shortest = min(self._running.values(), key=lambda tracked: tracked.tokens_left)
-        return _latest_wait_ns(self._shortest, start_by_ns, pace, now_ns)
+            # It was the first once; if it still is matters only when it reports that the time has come.
+            known_ns = at_ns(self._shortest)
+            if known_ns > now_ns:
+                return known_ns
+        self._shortest = max(self._running.values(), key=at_ns)
+        return at_ns(self._shortest)
 
     def _runs(self, tracked: TrackedRequest) -> bool:
         return self._running.get(tracked.id) is tracked
-
-
-def _latest_wait_ns(tracked: TrackedRequest, start_by_ns: int, pace: Pace, now_ns: int) -> int:
-    ran_s = (now_ns - tracked.generation.started_ns) / 1e9
-    return pace.latest_wait_ns(start_by_ns, tracked.tokens_left, ran_s)
 
 
 class RequestTable:

@@ -27,10 +27,11 @@ class Message(_Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
     # Text, or parts of it; null beside `tool_calls`
-    content: str | Annotated[list[TextPart], Field(min_length=1)] | None
+    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = Field(None, validate_default=True)
     name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
     tool_call_id: str | None = None  # With role `tool`, the call that this message answers
     reasoning: str | None = None  # Reasoning of an earlier answer; needs a render tier
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None  # Accepted, not used
 
     @field_validator("content")
     @classmethod

@@ -59,15 +59,16 @@ class SdkRetries:
     """Requests whose clients ran into their timeouts, until they are taken up or forgotten."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[str, str], list[RequestId]] = {}
+        self._ids: dict[tuple[str, str], dict[RequestId, int]] = {}
         self._ends: deque[tuple[int, tuple[str, str], RequestId]] = deque()
 
     def left(self, call: SdkCall, id: RequestId, now_ns: int, grace_ns: int) -> None:
         """Note that the client of a request gave up, and may take it up for a time."""
         self._forget(now_ns)
         key = call.tenant, call.digest
-        self._ids.setdefault(key, []).append(id)
-        self._ends.append((now_ns + grace_ns, key, id))
+        end_ns = now_ns + grace_ns
+        self._ids.setdefault(key, {})[id] = end_ns
+        self._ends.append((end_ns, key, id))
 
     def take(self, call: SdkCall, now_ns: int) -> RequestId | None:
         """Return the request that a retry continues, the one given up first; None if there is none."""
@@ -75,18 +76,19 @@ class SdkRetries:
         key = call.tenant, call.digest
         if not call.retry or not (ids := self._ids.get(key)):
             return None
-        id = ids[0]
+        id = next(iter(ids))
         self._remove(key, id)
         return id
 
     def _forget(self, now_ns: int) -> None:
         while self._ends and self._ends[0][0] <= now_ns:
-            _, key, id = self._ends.popleft()
-            self._remove(key, id)
+            end_ns, key, id = self._ends.popleft()
+            # Taken up and given up again, it has a later end.
+            if self._ids.get(key, {}).get(id) == end_ns:
+                self._remove(key, id)
 
     def _remove(self, key: tuple[str, str], id: RequestId) -> None:
-        ids = self._ids.get(key, [])
-        if id in ids:
-            ids.remove(id)
+        ids = self._ids.get(key, {})
+        ids.pop(id, None)
         if not ids:
             self._ids.pop(key, None)

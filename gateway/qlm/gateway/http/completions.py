@@ -182,7 +182,8 @@ def _default_form(gateway: Gateway) -> StreamForm:
 
 async def _render(gateway: Gateway, metadata: RequestMetadata, final: SendFinal) -> Response:
     answer = await _answer(gateway, metadata, final)
-    answer.headers.update(lateness_headers(final.attainment))
+    if answer.status_code == 200 or not final.outcome.ok:
+        answer.headers.update(lateness_headers(final.attainment))
     return answer
 
 

@@ -64,11 +64,13 @@ class DerenderedSink:
 
     Attributes:
         interrupted: As of `EventSource`.
+        given_up: As of `EventSource`.
     """
 
     def __init__(self, shape: StreamShape, deltas: Deltas, shown: int) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
         self.interrupted: ApiError | None = None
+        self.given_up = False
         self._shape = shape
         self._deltas = deltas
         self._shown = shown
@@ -140,7 +142,7 @@ class DerenderedSink:
         try:
             made = await patiently(partial(self._deltas.take, ids, reason))
         except ApiError as error:
-            self._closed = True
+            self._closed = self.given_up = True
             return self._shape.error(self._deltas.tokens, error)
         offset = self._deltas.tokens
         if final is not None:

@@ -6,7 +6,7 @@ from typing import Final, cast
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.request import RequestRecord
-from qlm.gateway.api.errors import from_outcome, invalid, shown
+from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
@@ -33,7 +33,10 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     ended = replace(record, outcome=final.outcome)
     status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
-        status["response"] = await answer_of(gateway, record.metadata, final)
+        try:
+            status["response"] = await answer_of(gateway, record.metadata, final)
+        except ApiError as error:
+            status["error"] = error.body()["error"]
         return Json(status, headers)
     # 200: the client asked for the state, and the bad end is part of it.
     status["error"] = from_outcome(final.outcome, final.detail).body()["error"]

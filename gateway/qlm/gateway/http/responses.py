@@ -122,6 +122,8 @@ class StreamAnswer(_Waiting):
             while data := await self._sink.take():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if self._sink.given_up:
+                self._leave()
         finally:
             self._closed()
 

@@ -14,9 +14,11 @@ class EventSource(Protocol):
     Attributes:
         interrupted: Error of a gateway that stops, for a stream that has not begun. The server cuts off one
             that has begun: a client would take a proper end for the end of the answer.
+        given_up: The stream has ended with an error before its request did.
     """
 
     interrupted: ApiError | None
+    given_up: bool
 
     async def take(self) -> bytes:
         """Wait for bytes and return them; empty at the end of the stream."""
@@ -36,6 +38,7 @@ class StreamSink:
     def __init__(self, shape: StreamShape, shown: int) -> None:
         """Begin a stream to a client that already has `shown` output tokens."""
         self.interrupted: ApiError | None = None
+        self.given_up = False
         self._shape = shape
         self._begun = shown > 0
         self._ready = asyncio.Event()

@@ -15,6 +15,9 @@ from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
 
 _OPTIONS: Final = (*RENDERED, "skip_special_tokens")
+GRAMMAR_BYTES_MAX: Final = 65_536
+"""Largest constraint on an answer: it is part of the metadata that message and shared state hold."""
+
 _BESIDE_GRAMMAR: Final = ("reasoning_ended", "reasoning_parser_kwargs")
 
 
@@ -81,7 +84,7 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
         raise invalid("stop", f"stop is {shown(body.stop)}; expected null with {beside}", "unsupported_value")
     options = {name: plain[name] for name in _OPTIONS if plain.get(name) is not None} | {"model": model}
     answer = await tier.client.render({**options, "messages": plain["messages"]})
-    prompt_ids, grammar = _read(answer)
+    prompt_ids, grammar = read_rendered(answer)
     if not derenders:
         return Rendered(prompt_ids=prompt_ids, grammar=grammar)
     kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
@@ -97,8 +100,12 @@ def _not_supported(name: str, model: str, plain: Mapping[str, Any]) -> ApiError:
     return invalid(name, f"{name} is {shown(value)}; {expected}", "unsupported_value")
 
 
-def _read(answer: Mapping[str, Any]) -> tuple[TokenIds, str]:
-    """Return token ids and grammar of an answer."""
+def read_rendered(answer: Mapping[str, Any]) -> tuple[TokenIds, str]:
+    """Return token ids and grammar of a render tier's answer.
+
+    Raises:
+        ApiError: It cannot be read, or the grammar is too large.
+    """
     try:
         prompt_ids = tuple(int(id) for id in answer["token_ids"])
         constraint = answer["sampling_params"].get("structured_outputs")
@@ -108,7 +115,15 @@ def _read(answer: Mapping[str, Any]) -> tuple[TokenIds, str]:
     if not constraint:
         return prompt_ids, ""
     # Its other fields are defaults, and notes of vLLM for itself.
-    fields = {key: value for key, value in constraint.items() if value and not key.startswith("_")}
+    fields = {
+        key: value
+        for key, value in constraint.items()
+        if value is not None and value is not False and not key.startswith("_")
+    }
     beside = {name: answer[name] for name in _BESIDE_GRAMMAR if answer.get(name) is not None}
     # In the order that the client gave: properties are generated in the order of their schema.
-    return prompt_ids, orjson.dumps({"structured_outputs": fields, **beside}).decode()
+    grammar = orjson.dumps({"structured_outputs": fields, **beside}).decode()
+    if len(grammar) > GRAMMAR_BYTES_MAX:
+        message = f"the schema of the answer has {len(grammar)} bytes; expected at most {GRAMMAR_BYTES_MAX}"
+        raise invalid("response_format", message)
+    return prompt_ids, grammar

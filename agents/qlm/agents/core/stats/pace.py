@@ -46,19 +46,22 @@ class Pace:
         service_s = self.service_s + weight * (elapsed_s - self.service_s) if self.service_s else elapsed_s
         return Pace(token_s, service_s)
 
-    def latest_wait_ns(self, start_by_ns: int, tokens_left: int, ran_s: float) -> int:
-        """Return the time from which a wait for an answer may end after a latest start.
+    def latest_wait_ns(self, start_by_ns: int, tokens_left: int, started_ns: int) -> int:
+        """Return the time from which a wait for the end of an answer may last beyond a latest start.
 
         Args:
             start_by_ns: The latest start.
             tokens_left: Tokens up to the limit of the answer.
-            ran_s: Time that it has run. What took long already may take as long again.
+            started_ns: Its start.
         """
-        wait_s = max(0, tokens_left) * self.token_s
-        if self.service_s:
-            # The limit of an answer whose client named none is the context, which says nothing of its end.
-            wait_s = min(wait_s, max(ran_s, LONG_ANSWER * self.service_s))
-        return start_by_ns - round(wait_s * 1e9) + 1
+        by_limit_ns = start_by_ns - round(max(0, tokens_left) * self.token_s * 1e9)
+        if not self.service_s:
+            return by_limit_ns + 1
+        # The limit of an answer whose client named none is the context, which says nothing of its end: expect
+        # it within some service times, or after as long again as it has taken.
+        by_service_ns = start_by_ns - round(LONG_ANSWER * self.service_s * 1e9)
+        by_age_ns = (start_by_ns + started_ns) // 2
+        return max(by_limit_ns, min(by_service_ns, by_age_ns)) + 1
 
 
 NO_PACE: Final = Pace()

@@ -30,6 +30,7 @@ from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
@@ -210,13 +211,14 @@ class Cluster:
         configured: Configured = NOTHING_CONFIGURED,
         render_tiers: RenderTiers = MappingProxyType({}),
         models: Sequence[ModelSpec] = MODELS,
+        clock: Clock | None = None,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
             models,
             broker or self.broker,
             self.store,
-            SystemClock(),
+            clock or SystemClock(),
             limits or self.limits,
             GatewayId(f"gateway-{next(self._names)}"),
             lambda: RequestId(uuid.uuid4().hex),

@@ -14,7 +14,6 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import TokenIds
 from qlm.simulator.engine.token_chain import TokenChain
 
-_SPACE: Final = 32
 _WORD_LETTERS: Final = 6
 _DEPTH_MAX: Final = 12
 _ANY_OBJECT: Final = {"type": "object", "properties": {"answer": {"type": "string"}}}
@@ -89,7 +88,7 @@ class _Example:
         return self._resolved(found, depth + 1)
 
     def _word(self, least: int) -> str:
-        letters = [self._chain.next_id((EOS_ID, _SPACE)) for _ in range(max(_WORD_LETTERS, least))]
+        letters = [self._chain.next_id((EOS_ID,)) for _ in range(max(_WORD_LETTERS, least))]
         return bytes(letters).decode()
 
 

@@ -53,6 +53,7 @@ class DictJournal:
         self.open = asyncio.Event()
         self.open.set()
         self.error: Exception | None = None
+        self.refused_prefix: str | None = None
 
     def load(self) -> Sequence[tuple[str, bytes]]:
         return list(self.entries.items())
@@ -67,6 +68,8 @@ class DictJournal:
         await self.open.wait()
         if self.error is not None:
             raise self.error
+        if self.refused_prefix is not None and any(key.startswith(self.refused_prefix) for key, _ in puts):
+            raise StoreUnavailableError("disk full")
         self.entries.update(puts)
         for key in deletes:
             self.entries.pop(key, None)
@@ -496,6 +499,29 @@ async def test_output_goes_through_a_thread_while_the_disk_is_slow(
     assert await store.append([entry]) == [AppendResult.TAKEN]
     assert journal.writes == writes
     assert find(journal.path, 0).logs[metadata(1).id].token_ids == (5,)
+
+
+@pytest.mark.parametrize("others", [(), (2,)], ids=["alone", "beside another"])
+@pytest.mark.parametrize("refused", ["ended/", ""], ids=["the end fails", "all writes fail"])
+async def test_tokens_of_a_request_whose_end_was_not_stored_survive_a_stop(
+    journal: DictJournal, others: tuple[int, ...], refused: str
+) -> None:
+    store = await _opened(journal)
+    epochs = {n: await leased(store, n, A) for n in (1, *others)}
+    for n, epoch in epochs.items():
+        await _append(store, n, epoch, 0, n, 6)
+    journal.refused_prefix = refused
+    end = asyncio.create_task(_append(store, 1, epochs[1], 2, 7, end=Outcome.STOP))
+    await asyncio.sleep(0)
+    await store.close()
+    with pytest.raises(StoreUnavailableError, match="disk full"):
+        await end
+    journal.refused_prefix = None
+    store = await _opened(journal)
+    for n in epochs:
+        await enqueued(store, n)
+        output = await store.read_output(metadata(n).id, 0)
+        assert output == OutputSlice(id=metadata(n).id, offset=0, token_ids=(n, 6))
 
 
 def _token_files(journal: DictJournal) -> list[Path]:

@@ -1,7 +1,7 @@
 """Shared state in process with journal and token log: results and output logs survive a kill -9."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,7 +13,6 @@ from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.domain.ports.published import PublishedKind
-from qlm.domain.request import RequestState
 from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
@@ -52,13 +51,20 @@ class EmbeddedStore(MemoryStore):
     """
 
     def __init__(
-        self, clock: Clock, state: State, writer: JournalWriter, tokens: TokenLog, damage: Sequence[str]
+        self,
+        clock: Clock,
+        state: State,
+        writer: JournalWriter,
+        tokens: TokenLog,
+        damage: Sequence[str],
+        ending: dict[RequestId, int],
     ) -> None:
         """Use `open` instead."""
         super().__init__(clock, state=state)
         self._writer = writer
         self._tokens = tokens
         self._damage = damage
+        self._ending = ending
 
     @classmethod
     async def open(
@@ -90,14 +96,15 @@ class EmbeddedStore(MemoryStore):
         for id, kept in (logs | found.logs).items():
             if id not in state.requests:
                 requests.restore_log(state, id, kept)
-        tokens = TokenLog(journal.path, state.incarnation, clock, partial(_whole_log, state))
+        ending: dict[RequestId, int] = {}
+        tokens = TokenLog(journal.path, state.incarnation, clock, partial(_whole_log, state, ending))
         tokens.restore(state.restored)
         # The incarnation makes the former token log void, so the present one must be on the disk before.
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
         await journal.write([incarnation], log_keys, durable=True)
         found.put_away()
         writer = JournalWriter(journal, tokens, retry_s=retry_s)
-        store = cls(clock, state, writer, tokens, found.damage)
+        store = cls(clock, state, writer, tokens, found.damage, ending)
         store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
         return store
 
@@ -118,10 +125,10 @@ class EmbeddedStore(MemoryStore):
             self._tokens.delete()
 
     def _unfinished(self) -> Iterator[tuple[RequestId, RestoredLog]]:
+        """Iterate over the logs of all requests whose end is not stored."""
         for id in self._tokens.ids():
-            row, kept = self._state.requests.get(id), _whole_log(self._state, id)
-            ended = row is not None and row.state is RequestState.ENDED
-            if kept is not None and kept.token_ids and not ended:
+            kept = _whole_log(self._state, self._ending, id)
+            if kept is not None and kept.token_ids:
                 yield id, kept
 
     async def _settled(self, id: RequestId) -> None:
@@ -174,6 +181,7 @@ class EmbeddedStore(MemoryStore):
         answer, effects = step
         if effects.durable:
             ids = {*effects.ended, *effects.extended, *(logged.id for logged in effects.logged)}
+            self._note_ends(effects)
             output, changes, announce = (
                 self._output(effects),
                 self._changes(effects),
@@ -184,8 +192,19 @@ class EmbeddedStore(MemoryStore):
             self._feeds.announce(effects)
         return answer
 
+    def _note_ends(self, effects: Effects) -> None:
+        """Note how long the logs are without what comes with the ends."""
+        for id in effects.ended:
+            row = self._state.requests.get(id)
+            self._ending[id] = len(row.log) if row is not None else 0
+        for part in effects.logged:
+            if part.id in self._ending:
+                self._ending[part.id] = min(part.offset, self._ending[part.id])
+
     def _written(self, effects: Effects) -> None:
         self._feeds.announce(effects)
+        for id in effects.ended:
+            self._ending.pop(id, None)
         if effects.ended:
             self._tokens.ended(effects.ended)
 
@@ -213,10 +232,15 @@ class EmbeddedStore(MemoryStore):
         return Ended(record, output.detail, output.token_ids, output.extensions)
 
 
-def _whole_log(state: State, id: RequestId) -> RestoredLog | None:
+def _whole_log(state: State, ending: Mapping[RequestId, int], id: RequestId) -> RestoredLog | None:
+    """Return the log of a request whose end is not stored.
+
+    Args:
+        ending: Tokens before the end, of requests whose end is under way: it may come to nothing.
+    """
     row = state.requests.get(id)
     if row is None:
         return state.restored.get(id)
     if row.times.first_ns is None and row.extensions is NO_LOG_EXTENSIONS:
         return None
-    return RestoredLog(row.tokens(0), row.times.first_ns or 0, row.extensions)
+    return RestoredLog(tuple(row.log[: ending.get(id)]), row.times.first_ns or 0, row.extensions)

@@ -18,7 +18,7 @@ from qlm.store.core.effects import Logged
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.restored_logs import find
 from qlm.store.embedded.token_log import SEGMENTS_MAX, SLOW_NS, Extended, TokenLog
-from qlm.store.embedded.token_records import MAGIC
+from qlm.store.embedded.token_records import MAGIC, tokens_record
 
 INCARNATION = 5
 A, B = RequestId("a"), RequestId("bé")
@@ -227,6 +227,30 @@ def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:
     log.write([_part(A, 1, 1)], ())
     found = find(path, INCARNATION)
     assert found.logs == {A: RestoredLog((0, 1), 1_000, TWICE)}
+
+
+def test_live_logs_above_a_segment_are_not_written_again_for_each_token(tmp_path: Path) -> None:
+    path, bytes_written = tmp_path / "q", 0
+    rows = {RequestId(f"long {n}"): list[int]() for n in range(20)}
+
+    def write(fd: int, data: bytes) -> int:
+        nonlocal bytes_written
+        bytes_written += len(data)
+        return os.write(fd, data)
+
+    def whole(id: RequestId) -> RestoredLog:
+        return RestoredLog(tuple(rows[id]), 0, NO_LOG_EXTENSIONS)
+
+    log = TokenLog(path, INCARNATION, SystemClock(), whole, write=write, segment_bytes=1_000)
+    for n in range(300):
+        log.write([_part(id, n, n) for id in rows], ())
+        for row in rows.values():
+            row.append(n)
+    record_bytes = len(tokens_record(_part(RequestId("long 10"), 0, 1)))
+    assert sum(map(len, rows.values())) * 4 > 20 * 1_000
+    assert bytes_written < 3 * 300 * len(rows) * record_bytes
+    assert len(_files(path)) <= SEGMENTS_MAX
+    assert _found(path) == {id: tuple(row) for id, row in rows.items()}
 
 
 def test_a_slow_write_is_noticed(tmp_path: Path) -> None:

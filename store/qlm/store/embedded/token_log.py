@@ -44,9 +44,12 @@ WholeLog = Callable[[RequestId], RestoredLog | None]
 
 @dataclass(slots=True, eq=False)
 class _Segment:
+    """A file; `base` is the part of its size that was moved from others."""
+
     path: Path
     fd: int
     size: int = 0
+    base: int = 0
     ids: set[RequestId] = field(default_factory=set)
 
 
@@ -98,7 +101,7 @@ class TokenLog:
         Raises:
             StoreUnavailableError: They cannot be written.
         """
-        self._write_whole(logs)
+        self._write_whole(logs.items())
         segment = self._segments[-1]
         try:
             os.fsync(segment.fd)
@@ -124,7 +127,9 @@ class TokenLog:
         Raises:
             StoreUnavailableError: That segment cannot be written.
         """
-        if self._segments[-1].size >= self._segment_bytes:
+        newest = self._segments[-1]
+        # Moved logs may be larger than a segment: they are not to be moved again for a few tokens more.
+        if newest.size - newest.base >= max(self._segment_bytes, newest.base):
             self._begin_segment()
             self._move_oldest()
         ids, records = self._segments[-1].ids, list(self._ended)
@@ -196,21 +201,30 @@ class TokenLog:
         if len(self._segments) <= SEGMENTS_MAX:
             return
         oldest = self._segments[0]
-        logs = {id: log for id in sorted(oldest.ids) if (log := self._whole_log(id)) is not None}
-        self._write_whole(logs)
-        oldest.ids.clear()
+        moved = oldest.ids.copy()
+        self._write_whole(self._whole_logs(moved))
+        for segment in self._segments[:-1]:
+            segment.ids -= moved
         self.ended(())
 
-    def _write_whole(self, logs: Mapping[RequestId, RestoredLog]) -> None:
+    def _whole_logs(self, ids: Iterable[RequestId]) -> Iterator[tuple[RequestId, RestoredLog]]:
+        for id in sorted(ids):
+            if (log := self._whole_log(id)) is not None:
+                yield id, log
+
+    def _write_whole(self, logs: Iterable[tuple[RequestId, RestoredLog]]) -> None:
         """Write logs in place of what was written of them before."""
-        records = []
-        for id, log in logs.items():
+        ids, records = set[RequestId](), list[bytes]()
+        for id, log in logs:
+            ids.add(id)
             records.append(tokens_record(Logged(id, 0, log.token_ids, log.first_token_ns)))
             if log.extensions is not NO_LOG_EXTENSIONS:
                 records.append(extensions_record(id, log.extensions))
         if records:
+            newest = self._segments[-1]
             self.put(frame(b"".join(records)))
-            self._segments[-1].ids.update(logs)
+            newest.ids |= ids
+            newest.base = newest.size
 
     def _write_all(self, fd: int, data: bytes) -> None:
         written = self._write(fd, data)
@@ -225,7 +239,7 @@ class TokenLog:
         try:
             os.ftruncate(segment.fd, segment.size)
         except OSError:
-            segment.size = self._segment_bytes
+            segment.size = segment.base + max(self._segment_bytes, segment.base)
 
 
 def _delete(segment: _Segment) -> None:

@@ -178,12 +178,26 @@ def test_a_torn_write_that_cannot_be_removed_is_followed_by_another_file(
     assert _found(path) == {A: (1, 3)}
 
 
-def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
-    log = _log(tmp_path / "q")
-    for file in _files(tmp_path / "q"):
-        file.unlink()
-    with pytest.raises(StoreUnavailableError, match="it was deleted"):
-        log.write([_part(A, 0, 1)], ())
+def test_a_deleted_file_is_replaced_with_all_that_was_in_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, disk = tmp_path / "q", FullDisk()
+    logs = {id: RestoredLog((1, 2), 1_000, TWICE) for id in (A, B)}
+    log = TokenLog(path, INCARNATION, SystemClock(), logs.get, write=disk.write)
+    log.write([_part(A, 0, 1, 2), _part(B, 0, 1, 2)], [(A, TWICE), (B, TWICE)])
+    (file,) = _files(path)
+    file.unlink()
+    for room_bytes in (0, 30):
+        disk.room_bytes = room_bytes
+        with pytest.raises(StoreUnavailableError, match="No space left"):
+            log.write([_part(A, 2, 3)], ())
+    assert (_files(path), caplog.messages) == ([], [])
+    disk.room_bytes = 10_000
+    log.write([_part(A, 2, 3)], ())
+    log.write([_part(A, 3, 4)], ())
+    (message,) = caplog.messages
+    assert message.startswith(f"the token log {file} was deleted")
+    assert find(path, INCARNATION).logs == {A: logs[A]._replace(token_ids=(1, 2, 3, 4)), B: logs[B]}
 
 
 def test_segments_of_earlier_incarnations_are_void(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ Segments are named by the incarnation that wrote them, and a number: `qlm.sqlite
 What was written survives a kill -9 of this process, since the kernel has it; it is not synced to disk.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,6 +20,8 @@ from qlm.domain.ports.clock import Clock
 from qlm.store.core.effects import Logged
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import MAGIC, ended_record, extensions_record, frame, tokens_record
+
+log = logging.getLogger("qlm.store")
 
 SEGMENT_BYTES: Final = 16 * 2**20
 """Size at which a new segment begins."""
@@ -122,12 +125,15 @@ class TokenLog:
         self.put(self.prepare(logged, extended))
 
     def prepare(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> bytes:
-        """Encode what `put` writes next; begins a segment if the present one is full.
+        """Encode what `put` writes next; begins a segment if the present one is full or was deleted.
 
         Raises:
             StoreUnavailableError: That segment cannot be written.
         """
         newest = self._segments[-1]
+        if os.fstat(newest.fd).st_nlink == 0:
+            self._replace_deleted(newest)
+            newest = self._segments[-1]
         # Moved logs may be larger than a segment: they are not to be moved again for a few tokens more.
         if newest.size - newest.base >= max(self._segment_bytes, newest.base):
             self._begin_segment()
@@ -150,8 +156,6 @@ class TokenLog:
         """
         segment, began_ns = self._segments[-1], self._clock.now_ns()
         try:
-            if os.fstat(segment.fd).st_nlink == 0:
-                raise OSError(0, "it was deleted")
             self._write_all(segment.fd, data)
         except OSError as error:
             self._cut(segment)
@@ -196,6 +200,27 @@ class TokenLog:
             raise _unavailable(path, error) from error
         self._segments.append(_Segment(path, fd, len(MAGIC)))
 
+    def _replace_deleted(self, deleted: _Segment) -> None:
+        """Begin a segment with all logs: the file of the newest was deleted, perhaps others too."""
+        self._begin_segment()
+        ids = set(self.ids())
+        try:
+            self._write_whole(self._whole_logs(ids))
+        except StoreUnavailableError:
+            _delete(self._segments.pop())  # so that the next write tries again
+            raise
+        log.error(
+            "the token log %s was deleted; the tokens of unfinished requests were written again, to %s",
+            deleted.path,
+            self._segments[-1].path,
+        )
+        self._empty_all_but_newest(ids)
+
+    def _empty_all_but_newest(self, moved: Set[RequestId]) -> None:
+        for segment in self._segments[:-1]:
+            segment.ids -= moved
+        self.ended(())
+
     def _move_oldest(self) -> None:
         """Write the logs in the oldest segment again if there are too many segments, and delete it."""
         if len(self._segments) <= SEGMENTS_MAX:
@@ -203,23 +228,21 @@ class TokenLog:
         oldest = self._segments[0]
         moved = oldest.ids.copy()
         self._write_whole(self._whole_logs(moved))
-        for segment in self._segments[:-1]:
-            segment.ids -= moved
-        self.ended(())
+        self._empty_all_but_newest(moved)
 
     def _whole_logs(self, ids: Iterable[RequestId]) -> Iterator[tuple[RequestId, RestoredLog]]:
         for id in sorted(ids):
-            if (log := self._whole_log(id)) is not None:
-                yield id, log
+            if (whole := self._whole_log(id)) is not None:
+                yield id, whole
 
     def _write_whole(self, logs: Iterable[tuple[RequestId, RestoredLog]]) -> None:
         """Write logs in place of what was written of them before."""
         ids, records = set[RequestId](), list[bytes]()
-        for id, log in logs:
+        for id, whole in logs:
             ids.add(id)
-            records.append(tokens_record(Logged(id, 0, log.token_ids, log.first_token_ns)))
-            if log.extensions is not NO_LOG_EXTENSIONS:
-                records.append(extensions_record(id, log.extensions))
+            records.append(tokens_record(Logged(id, 0, whole.token_ids, whole.first_token_ns)))
+            if whole.extensions is not NO_LOG_EXTENSIONS:
+                records.append(extensions_record(id, whole.extensions))
         if records:
             newest = self._segments[-1]
             self.put(frame(b"".join(records)))

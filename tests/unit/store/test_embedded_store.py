@@ -10,6 +10,7 @@ import pytest
 
 from contract.suites.store.values import (
     GATEWAY,
+    WAIT_MAX_S,
     A,
     alive,
     each_slice,
@@ -502,6 +503,64 @@ async def test_output_goes_through_a_thread_while_the_disk_is_slow(
     assert await store.append([entry]) == [AppendResult.TAKEN]
     assert journal.writes == writes
     assert find(journal.path, 0).logs[metadata(1).id].token_ids == (5,)
+
+
+async def test_a_probe_beside_a_stop_is_refused(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    journal.open.clear()
+    probe = asyncio.create_task(store.probe())
+    await asyncio.sleep(0)
+    await store.close()
+    journal.open.set()
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await probe
+
+
+async def test_output_does_not_wait_for_the_ends_of_others_while_the_disk_is_slow(
+    journal: DictJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await _opened(journal)
+    for n in (1, 2):
+        await enqueued(store, n, watcher=GATEWAY)
+    one, two = await leased(store, 1, A), await leased(store, 2, A)
+    monkeypatch.setattr(TokenLog, "slow", lambda _: True)
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        journal.open.clear()
+        end = asyncio.create_task(_append(store, 1, one, 0, 5, end=Outcome.STOP))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(WAIT_MAX_S):
+            assert await _append(store, 2, two, 0, 6) is AppendResult.TAKEN
+            assert await _append(store, 2, two, 1, 7) is AppendResult.TAKEN
+        assert find(journal.path, 0).logs[metadata(2).id].token_ids == (6, 7)
+
+        async def heard() -> bool:
+            return [part.token_ids for part in received if part] == [(6,), (7,)]
+
+        await until(heard, "the tokens of the other request")
+        assert not end.done()
+        journal.open.set()
+        assert await end is AppendResult.TAKEN
+
+
+async def test_an_end_waits_for_the_output_before_it_and_output_for_the_changes_before_it(
+    journal: DictJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await _opened(journal)
+    epochs = {n: await leased(store, n, A) for n in (1, 2, 3)}
+    monkeypatch.setattr(TokenLog, "slow", lambda _: True)
+    ends = []
+    async with asyncio.timeout(WAIT_MAX_S):
+        for n, epoch in epochs.items():
+            ends.append(asyncio.create_task(_append(store, n, epoch, 0, 5)))
+            await asyncio.sleep(0)
+            ends.append(asyncio.create_task(_append(store, n, epoch, 1, 6, end=Outcome.STOP)))
+            await asyncio.sleep(0)
+        assert await asyncio.gather(*ends) == [AppendResult.TAKEN] * 6
+    store = await _opened(journal)
+    for n in epochs:
+        output = await store.read_output(metadata(n).id, 0)
+        assert output is not None and (output.token_ids, output.outcome) == ((5, 6), Outcome.STOP)
+    assert find(journal.path, await store.incarnation()).logs == {}
 
 
 @pytest.mark.parametrize("others", [(), (2,)], ids=["alone", "beside another"])

@@ -1,9 +1,8 @@
-"""Group commit: operations during a journal write share the next write."""
+"""Writes of the embedded store: output to the token log, changes to the journal."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
@@ -12,9 +11,9 @@ from qlm.domain.ids import RequestId
 from qlm.domain.ports.journal import Journal
 from qlm.store.core.effects import Logged
 from qlm.store.embedded.token_log import TokenLog
+from qlm.store.embedded.write_chain import Batch, Changes, Output, WriteChain
 
-Changes = Mapping[str, bytes | None]
-"""New values by key; None deletes."""
+log = logging.getLogger("qlm.store")
 
 PROBE_KEY: Final = "probe"
 """Entry of the journal that `probe` writes; it is never read."""
@@ -23,26 +22,11 @@ RETRY_S: Final = 1.0
 """Pause before a failed write is retried, seconds."""
 
 
-@dataclass(slots=True, eq=False)
-class Output:
-    """Output of unfinished requests, for the token log."""
-
-    logged: list[Logged] = field(default_factory=list)
-    extended: dict[RequestId, LogExtensions] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    written: asyncio.Future[None]
-    output: Output = field(default_factory=Output)
-    changes: dict[str, bytes | None] = field(default_factory=dict)
-    announcements: list[Callable[[], None]] = field(default_factory=list)
-    ids: set[RequestId] = field(default_factory=set)
-    durable: bool = False
-
-
 class JournalWriter:
-    """Writer of a journal and a token log, in the order of the calls; announces changes once written.
+    """Writer of a journal and a token log; announces changes once written.
+
+    What concerns a request is written in the order of the calls. Output of other requests does not wait for
+    the journal, which waits for the disk.
 
     The state in process is newer than the journal, so a failed write is retried until it succeeds, while its
     callers wait. Meanwhile `check` rejects further changes, so that the difference does not grow.
@@ -51,13 +35,12 @@ class JournalWriter:
     def __init__(self, journal: Journal, tokens: TokenLog, *, retry_s: float = RETRY_S) -> None:
         self._journal = journal
         self._tokens = tokens
-        self._in_thread = False
+        self._token_log_in_use = asyncio.Lock()
         self._retry_s = retry_s
-        self._next: _Batch | None = None
-        self._unwritten: dict[RequestId, asyncio.Future[None]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None
+        self._unwritten: dict[RequestId, Batch] = {}
         self._closing = asyncio.Event()
+        self._output = WriteChain(self._write_output, self._done, self._closing, retry_s)
+        self._changes = WriteChain(self._write_changes, self._done, self._closing, retry_s)
 
     def check(self) -> None:
         """Reject a change while the journal cannot be written, or after `close`.
@@ -65,8 +48,9 @@ class JournalWriter:
         Raises:
             StoreUnavailableError: The journal cannot be written, or the store is closed.
         """
-        if self._failure is not None:
-            raise StoreUnavailableError(f"the journal cannot be written: {self._failure}") from self._failure
+        failure = self._changes.failure or self._output.failure
+        if failure is not None:
+            raise StoreUnavailableError(f"the journal cannot be written: {failure}") from failure
         if self._closing.is_set():
             raise StoreUnavailableError("the store is closed")
 
@@ -88,14 +72,14 @@ class JournalWriter:
         Raises:
             StoreUnavailableError: The store was closed before the journal could be written.
         """
-        batch = self._add(changes, announce, ids, durable=durable)
+        batch = self._add(changes, announce, frozenset(ids), durable=durable)
         batch.output.logged += output.logged
         batch.output.extended |= output.extended
         await asyncio.shield(batch.written)
 
     def may_write_now(self, ids: Iterable[RequestId]) -> bool:
         """Return True if `write_now` may write output of these requests: nothing of them is under way."""
-        if self._in_thread or self._tokens.slow():
+        if self._token_log_in_use.locked() or self._tokens.slow():
             return False
         return not self._unwritten or self._unwritten.keys().isdisjoint(ids)
 
@@ -109,21 +93,21 @@ class JournalWriter:
 
     def write_later(self, changes: Changes) -> None:
         """Write changes that concern no request with the next write; `close` waits for it."""
-        self._add(changes, _nothing, (), durable=False)
+        self._add(changes, _nothing, frozenset(), durable=False)
 
     def _add(
-        self, changes: Changes, announce: Callable[[], None], ids: Iterable[RequestId], *, durable: bool
-    ) -> _Batch:
-        batch = self._next or _Batch(asyncio.get_running_loop().create_future())
-        self._next = batch
+        self, changes: Changes, announce: Callable[[], None], ids: frozenset[RequestId], *, durable: bool
+    ) -> Batch:
+        before = {batch for id in ids if (batch := self._unwritten.get(id)) is not None}
+        # Output never waits for changes, so the two chains cannot wait for each other.
+        only_output = not (changes or durable) and all(batch.chain is self._output for batch in before)
+        batch = (self._output if only_output else self._changes).next_batch()
+        batch.after |= {each.written for each in before if each.chain is not batch.chain}
         batch.changes.update(changes)
         batch.announcements.append(announce)
         batch.durable |= durable
-        for id in ids:
-            batch.ids.add(id)
-            self._unwritten[id] = batch.written
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        batch.ids |= ids
+        self._unwritten.update(dict.fromkeys(ids, batch))
         return batch
 
     async def probe(self) -> None:
@@ -133,7 +117,8 @@ class JournalWriter:
             StoreUnavailableError: The journal or the token log cannot be written, or the store is closed.
         """
         await self.put(PROBE_KEY, b"")
-        if not self._in_thread:
+        self.check()
+        if not self._token_log_in_use.locked():
             self._tokens.write((), ())
 
     async def put(self, key: str, value: bytes) -> None:
@@ -160,71 +145,39 @@ class JournalWriter:
         Raises:
             StoreUnavailableError: The journal cannot be written.
         """
-        while (written := self._unwritten.get(id)) is not None:
+        while (batch := self._unwritten.get(id)) is not None:
             self.check()
-            await asyncio.shield(written)
+            await asyncio.shield(batch.written)
 
     async def close(self) -> None:
         """Wait for the writes under way; a failed one is not retried."""
         self._closing.set()
-        if self._task is not None:
-            await self._task
+        await self._output.finish()
+        await self._changes.finish()
 
-    async def _run(self) -> None:
-        while (batch := self._next) is not None:
-            self._next = None
-            await self._write_until_done(batch)
-        self._task = None
-
-    async def _write_until_done(self, batch: _Batch) -> None:
+    async def _write_changes(self, batch: Batch) -> None:
+        await self._write_output(batch)
         puts = [(key, value) for key, value in batch.changes.items() if value is not None]
         deletes = [key for key, value in batch.changes.items() if value is None]
-        while True:
-            try:
-                await self._write_output(batch.output)
-                if puts or deletes:
-                    await self._journal.write(puts, deletes, durable=batch.durable)
-            except Exception as error:  # any error: the state in process is newer than the journal
-                self._failure = error
-                if self._closing.is_set():
-                    self._give_up(batch, error)
-                    return
-                await self._pause()
-            else:
-                self._failure = None
-                self._done(batch)
-                return
+        if puts or deletes:
+            await self._journal.write(puts, deletes, durable=batch.durable)
 
-    async def _write_output(self, output: Output) -> None:
-        """Write output in a thread: the kernel may have held up the last write."""
+    async def _write_output(self, batch: Batch) -> None:
+        """Write output in a thread: the kernel may have delayed the last write."""
+        output = batch.output
         if not (output.logged or output.extended):
             return
-        data = self._tokens.prepare(output.logged, output.extended.items())
-        self._in_thread = True
-        try:
+        async with self._token_log_in_use:
+            data = self._tokens.prepare(output.logged, output.extended.items())
             await asyncio.to_thread(self._tokens.put, data)
-        finally:
-            self._in_thread = False
-        output.logged, output.extended = [], {}
+        batch.output = Output()
 
-    async def _pause(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._retry_s):
-                await self._closing.wait()
-
-    def _done(self, batch: _Batch) -> None:
+    def _done(self, batch: Batch) -> None:
         for id in batch.ids:
-            if self._unwritten.get(id) is batch.written:
+            if self._unwritten.get(id) is batch:
                 del self._unwritten[id]
         for announce in batch.announcements:
             announce()
-        batch.written.set_result(None)
-
-    def _give_up(self, batch: _Batch, error: Exception) -> None:
-        refused = StoreUnavailableError(f"the journal cannot be written: {error}")
-        refused.__cause__ = error
-        batch.written.set_exception(refused)
-        batch.written.exception()  # marks it as retrieved: its callers may be gone
 
 
 def _nothing() -> None:

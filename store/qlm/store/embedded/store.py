@@ -26,10 +26,11 @@ from qlm.store.embedded.journal_codec import (
     ended_key,
 )
 from qlm.store.embedded.journal_logs import decode_logs, encode_logs
-from qlm.store.embedded.journal_writer import RETRY_S, Changes, JournalWriter, Output
+from qlm.store.embedded.journal_writer import RETRY_S, JournalWriter
 from qlm.store.embedded.memory import MemoryStore
 from qlm.store.embedded.restored_logs import find
 from qlm.store.embedded.token_log import TokenLog
+from qlm.store.embedded.write_chain import Changes, Output
 
 T = TypeVar("T")
 

@@ -1,6 +1,7 @@
 """Embedded store: state that survives a crash, and behaviour with a slow or broken journal."""
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -584,6 +585,36 @@ async def test_tokens_of_a_request_whose_end_was_not_stored_survive_a_stop(
         await enqueued(store, n)
         output = await store.read_output(metadata(n).id, 0)
         assert output == OutputSlice(id=metadata(n).id, offset=0, token_ids=(n, 6))
+
+
+async def test_a_file_whose_logs_were_moved_goes_once_they_are_on_the_disk(
+    journal: DictJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.store.embedded.token_log.SEGMENTS_MAX", 0)
+    store = await _opened(journal)
+    epoch = await leased(store, 1, A)
+    (first,) = _token_files(journal)
+    assert await _append(store, 1, epoch, 0, *range(10)) is AppendResult.TAKEN
+    synced = asyncio.Event()
+    loop, fsync = asyncio.get_running_loop(), os.fsync
+
+    def note(fd: int) -> None:
+        assert first.exists()
+        fsync(fd)
+        loop.call_soon_threadsafe(synced.set)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store._tokens._segment_bytes = 1
+    assert await _append(store, 1, epoch, 10, 10) is AppendResult.TAKEN
+    assert first.exists()
+
+    async def gone() -> bool:
+        return not first.exists()
+
+    await until(gone, "the deletion of the file")
+    assert synced.is_set()
+    assert find(journal.path, 0).logs[metadata(1).id].token_ids == tuple(range(11))
+    await store.close()
 
 
 def _token_files(journal: DictJournal) -> list[Path]:

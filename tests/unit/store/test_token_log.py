@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,6 +38,16 @@ def _nothing(id: RequestId) -> RestoredLog | None:
 
 def _log(path: Path, write: Write = os.write) -> TokenLog:
     return TokenLog(path, INCARNATION, SystemClock(), _nothing, write=write)
+
+
+def _sync(log: TokenLog) -> None:
+    while (moved := log.moved()) is not None:
+        moved.sync()
+        log.synced(moved)
+
+
+def _restored(tokens: Iterable[int]) -> RestoredLog:
+    return RestoredLog(tuple(tokens), 1_000, NO_LOG_EXTENSIONS)
 
 
 def _part(id: RequestId, offset: int, *token_ids: int) -> Logged:
@@ -237,10 +247,32 @@ def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:
         short = RequestId(f"short {n}")
         log.write([_part(short, 0, n)], ())
         log.ended([short])
+        _sync(log)
         assert len(_files(path)) <= SEGMENTS_MAX
     log.write([_part(A, 1, 1)], ())
     found = find(path, INCARNATION)
     assert found.logs == {A: RestoredLog((0, 1), 1_000, TWICE)}
+
+
+def test_a_file_is_kept_until_what_was_moved_from_it_is_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    rows: dict[RequestId, list[int]] = {A: [1], B: []}
+    log = TokenLog(path, INCARNATION, SystemClock(), lambda id: _restored(rows[id]), segment_bytes=1)
+    log.write([_part(A, 0, 1)], ())
+    first = _files(path)[-1]
+    moved = None
+    while moved is None:
+        log.write([_part(B, len(rows[B]), 7)], ())
+        rows[B].append(7)
+        moved = log.moved()
+    assert first.exists()
+    log.ended([A])
+    log.write([_part(B, len(rows[B]), 9)], ())
+    assert first.exists()
+    moved.sync()
+    log.synced(moved)
+    assert not first.exists()
+    assert _found(path) == {B: (*rows[B], 9)}
 
 
 def test_live_logs_above_a_segment_are_not_written_again_for_each_token(tmp_path: Path) -> None:
@@ -258,6 +290,7 @@ def test_live_logs_above_a_segment_are_not_written_again_for_each_token(tmp_path
     log = TokenLog(path, INCARNATION, SystemClock(), whole, write=write, segment_bytes=1_000)
     for n in range(300):
         log.write([_part(id, n, n) for id in rows], ())
+        _sync(log)
         for row in rows.values():
             row.append(n)
     record_bytes = len(tokens_record(_part(RequestId("long 10"), 0, 1)))
@@ -316,6 +349,7 @@ def test_any_history_is_read_as_it_was(steps: list[tuple[str, str]], segment_byt
                     log.ended([id])
                     logs.pop(id, None)
         log.write((), ())
+        _sync(log)
         found = find(path, INCARNATION)
         assert found.damage == ()
         assert found.logs == {id: each for id, each in logs.items() if each.token_ids}

@@ -11,7 +11,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.ports.journal import Journal
 from qlm.store.core.effects import Logged
 from qlm.store.embedded.token_log import TokenLog
-from qlm.store.embedded.write_chain import Batch, Changes, Output, WriteChain
+from qlm.store.embedded.write_chain import Batch, Changes, Output, WriteChain, pause
 
 log = logging.getLogger("qlm.store")
 
@@ -41,6 +41,7 @@ class JournalWriter:
         self._closing = asyncio.Event()
         self._output = WriteChain(self._write_output, self._done, self._closing, retry_s)
         self._changes = WriteChain(self._write_changes, self._done, self._closing, retry_s)
+        self._syncing: asyncio.Task[None] | None = None
 
     def check(self) -> None:
         """Reject a change while the journal cannot be written, or after `close`.
@@ -90,6 +91,7 @@ class JournalWriter:
             StoreUnavailableError: Nothing was written.
         """
         self._tokens.write(logged, extended.items())
+        self._sync_moved()
 
     def write_later(self, changes: Changes) -> None:
         """Write changes that concern no request with the next write; `close` waits for it."""
@@ -154,6 +156,8 @@ class JournalWriter:
         self._closing.set()
         await self._output.finish()
         await self._changes.finish()
+        if self._syncing is not None:
+            await self._syncing
 
     async def _write_changes(self, batch: Batch) -> None:
         await self._write_output(batch)
@@ -171,6 +175,22 @@ class JournalWriter:
             data = self._tokens.prepare(output.logged, output.extended.items())
             await asyncio.to_thread(self._tokens.put, data)
         batch.output = Output()
+        self._sync_moved()
+
+    def _sync_moved(self) -> None:
+        if self._syncing is None and self._tokens.moved() is not None:
+            self._syncing = asyncio.get_running_loop().create_task(self._sync_all_moved())
+
+    async def _sync_all_moved(self) -> None:
+        while (moved := self._tokens.moved()) is not None and not self._closing.is_set():
+            try:
+                await asyncio.to_thread(moved.sync)
+            except StoreUnavailableError as error:
+                log.warning("files of the token log are kept: %s", error)
+                await pause(self._closing, self._retry_s)
+            else:
+                self._tokens.synced(moved)
+        self._syncing = None
 
     def _done(self, batch: Batch) -> None:
         for id in batch.ids:

@@ -47,13 +47,34 @@ WholeLog = Callable[[RequestId], RestoredLog | None]
 
 @dataclass(slots=True, eq=False)
 class _Segment:
-    """A file; `base` is the part of its size that was moved from others."""
+    """A file.
+
+    Attributes:
+        base: The part of its size that was moved from others.
+        moved_to: The file with what was moved from here, until that file is synced to disk.
+    """
 
     path: Path
     fd: int
     size: int = 0
     base: int = 0
+    moved_to: "_Segment | None" = None
     ids: set[RequestId] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Logs that were moved to another file, where a power failure would lose them."""
+
+    to: _Segment
+
+    def sync(self) -> None:
+        """Sync that file to disk; may be called in a thread.
+
+        Raises:
+            StoreUnavailableError: It cannot be synced.
+        """
+        _sync(self.to)
 
 
 class TokenLog:
@@ -105,16 +126,7 @@ class TokenLog:
             StoreUnavailableError: They cannot be written.
         """
         self._write_whole(logs.items())
-        segment = self._segments[-1]
-        try:
-            os.fsync(segment.fd)
-            folder = os.open(segment.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise _unavailable(segment.path, error) from error
+        _sync(self._segments[-1])
 
     def write(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> None:
         """Write tokens and optional fields of unfinished requests.
@@ -178,8 +190,20 @@ class TokenLog:
             if known:
                 self._ended.append(ended_record(id))
         # Oldest first: the end of a request must not be deleted before its tokens.
-        while len(self._segments) > 1 and not self._segments[0].ids:
+        while len(self._segments) > 1 and not (self._segments[0].ids or self._segments[0].moved_to):
             _delete(self._segments.pop(0))
+
+    def moved(self) -> Moved | None:
+        """Return what was moved and is not synced; until `synced`, its former files are kept."""
+        target = self._segments[0].moved_to if self._segments else None
+        return None if target is None else Moved(target)
+
+    def synced(self, moved: Moved) -> None:
+        """Delete the former files of what was moved, once `moved.sync` has returned."""
+        for segment in self._segments:
+            if segment.moved_to is moved.to:
+                segment.moved_to = None
+        self.ended(())
 
     def delete(self) -> None:
         """Delete all files; nothing may be written any more."""
@@ -219,11 +243,14 @@ class TokenLog:
     def _empty_all_but_newest(self, moved: Set[RequestId]) -> None:
         for segment in self._segments[:-1]:
             segment.ids -= moved
-        self.ended(())
+            if not segment.ids and segment.moved_to is None:
+                segment.moved_to = self._segments[-1]
 
     def _move_oldest(self) -> None:
-        """Write the logs in the oldest segment again if there are too many segments, and delete it."""
-        if len(self._segments) <= SEGMENTS_MAX:
+        """Write the logs in the oldest segment again if there are too many segments."""
+        if len(self._segments) > SEGMENTS_MAX:
+            self.ended(())
+        if len(self._segments) <= SEGMENTS_MAX or self._segments[0].moved_to is not None:
             return
         oldest = self._segments[0]
         moved = oldest.ids.copy()
@@ -269,6 +296,19 @@ def _delete(segment: _Segment) -> None:
     with suppress(OSError):
         os.close(segment.fd)
         segment.path.unlink()
+
+
+def _sync(segment: _Segment) -> None:
+    """Sync a segment and its name to disk."""
+    try:
+        os.fsync(segment.fd)
+        folder = os.open(segment.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise _unavailable(segment.path, error) from error
 
 
 def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,7 @@ from qlm.domain.ids import RequestId, TokenIds
 from qlm.store.core.effects import Logged
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.restored_logs import find
-from qlm.store.embedded.token_log import SEGMENTS_MAX, SLOW_NS, Extended, TokenLog
+from qlm.store.embedded.token_log import SEGMENTS_MAX, SLOW_FOR_NS, SLOW_NS, Extended, TokenLog
 from qlm.store.embedded.token_records import MAGIC, tokens_record
 
 INCARNATION = 5
@@ -27,17 +26,12 @@ TWICE = LogExtensions(preemptions=2)
 Write = Callable[[int, bytes], int]
 
 
-class SystemClock:
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-
 def _nothing(id: RequestId) -> RestoredLog | None:
     return None
 
 
 def _log(path: Path, write: Write = os.write) -> TokenLog:
-    return TokenLog(path, INCARNATION, SystemClock(), _nothing, write=write)
+    return TokenLog(path, INCARNATION, _nothing, write=write)
 
 
 def _sync(log: TokenLog) -> None:
@@ -193,7 +187,7 @@ def test_a_deleted_file_is_replaced_with_all_that_was_in_it(
 ) -> None:
     path, disk = tmp_path / "q", FullDisk()
     logs = {id: RestoredLog((1, 2), 1_000, TWICE) for id in (A, B)}
-    log = TokenLog(path, INCARNATION, SystemClock(), logs.get, write=disk.write)
+    log = TokenLog(path, INCARNATION, logs.get, write=disk.write)
     log.write([_part(A, 0, 1, 2), _part(B, 0, 1, 2)], [(A, TWICE), (B, TWICE)])
     (file,) = _files(path)
     file.unlink()
@@ -220,7 +214,7 @@ def test_segments_of_earlier_incarnations_are_void(tmp_path: Path) -> None:
 
 def test_a_file_goes_when_all_its_requests_have_ended_oldest_first(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    log = TokenLog(path, INCARNATION, SystemClock(), _nothing, segment_bytes=1)
+    log = TokenLog(path, INCARNATION, _nothing, segment_bytes=1)
     for n in range(3):
         log.write([_part(RequestId(str(n)), 0, n)], ())
     assert [file.suffix for file in _files(path)] == [".1", ".2", ".3", ".4"]
@@ -240,7 +234,7 @@ def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:
     def whole(id: RequestId) -> RestoredLog | None:
         return RestoredLog(tuple(tokens), 1_000, TWICE) if id == A else None
 
-    log = TokenLog(path, INCARNATION, SystemClock(), whole, segment_bytes=1)
+    log = TokenLog(path, INCARNATION, whole, segment_bytes=1)
     log.write([_part(A, 0, 0)], [(A, TWICE)])
     tokens.append(0)
     for n in range(30):
@@ -257,7 +251,7 @@ def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:
 def test_a_file_is_kept_until_what_was_moved_from_it_is_on_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "q"
     rows: dict[RequestId, list[int]] = {A: [1], B: []}
-    log = TokenLog(path, INCARNATION, SystemClock(), lambda id: _restored(rows[id]), segment_bytes=1)
+    log = TokenLog(path, INCARNATION, lambda id: _restored(rows[id]), segment_bytes=1)
     log.write([_part(A, 0, 1)], ())
     first = _files(path)[-1]
     moved = None
@@ -287,7 +281,7 @@ def test_live_logs_above_a_segment_are_not_written_again_for_each_token(tmp_path
     def whole(id: RequestId) -> RestoredLog:
         return RestoredLog(tuple(rows[id]), 0, NO_LOG_EXTENSIONS)
 
-    log = TokenLog(path, INCARNATION, SystemClock(), whole, write=write, segment_bytes=1_000)
+    log = TokenLog(path, INCARNATION, whole, write=write, segment_bytes=1_000)
     for n in range(300):
         log.write([_part(id, n, n) for id in rows], ())
         _sync(log)
@@ -300,25 +294,50 @@ def test_live_logs_above_a_segment_are_not_written_again_for_each_token(tmp_path
     assert _found(path) == {id: tuple(row) for id, row in rows.items()}
 
 
-def test_a_slow_write_is_noticed(tmp_path: Path) -> None:
-    class Stepped:
-        at_ns = 1
+class SteppedClock:
+    """Monotonic clock that only writes let pass."""
 
-        def now_ns(self) -> int:
-            return self.at_ns
+    def __init__(self) -> None:
+        self.at_ns = 0
+        self.writes_take_ns = 0
 
-    clock = Stepped()
+    def monotonic_ns(self) -> int:
+        return self.at_ns
 
-    def write(fd: int, data: bytes) -> int:
-        clock.at_ns += SLOW_NS + 1
+    def write(self, fd: int, data: bytes) -> int:
+        self.at_ns += self.writes_take_ns
         return os.write(fd, data)
 
-    log = TokenLog(tmp_path / "q", INCARNATION, clock, _nothing, write=write)
+
+def test_two_slow_writes_in_a_row_are_noticed(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    log = TokenLog(tmp_path / "q", 5, _nothing, write=clock.write, monotonic_ns=clock.monotonic_ns)
+    for offset, (ms, slow) in enumerate([(6, False), (1, False), (6, False), (6, True), (1, True)]):
+        clock.writes_take_ns = ms * 1_000_000
+        log.write([_part(A, offset, 1)], ())
+        assert log.slow() is slow, offset
+    clock.at_ns += SLOW_FOR_NS
     assert not log.slow()
-    log.write([_part(A, 0, 1)], ())
-    assert log.slow()
-    clock.at_ns += 2_000_000_000
-    assert not log.slow()
+
+
+def test_moving_logs_is_no_slow_write(tmp_path: Path) -> None:
+    clock, took_ns = SteppedClock(), 0
+    log = TokenLog(
+        tmp_path / "q",
+        INCARNATION,
+        lambda _: _restored((1,)),
+        write=clock.write,
+        monotonic_ns=clock.monotonic_ns,
+        segment_bytes=1,
+    )
+    for offset in range(60):
+        clock.writes_take_ns = (SLOW_NS + 1) * (offset % 2)
+        before_ns = clock.at_ns
+        log.write([_part(A, offset, 1)], ())
+        _sync(log)
+        took_ns = max(took_ns, clock.at_ns - before_ns)
+        assert not log.slow()
+    assert took_ns > 3 * SLOW_NS  # a file was begun, logs were moved, tokens were written
 
 
 STEPS = st.lists(
@@ -331,7 +350,7 @@ def test_any_history_is_read_as_it_was(steps: list[tuple[str, str]], segment_byt
     logs: dict[RequestId, RestoredLog] = {}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "q"
-        log = TokenLog(path, INCARNATION, SystemClock(), logs.get, segment_bytes=segment_bytes)
+        log = TokenLog(path, INCARNATION, logs.get, segment_bytes=segment_bytes)
         for n, (name, step) in enumerate(steps):
             id = RequestId(name)
             before = logs.get(id, RestoredLog((), n, NO_LOG_EXTENSIONS))

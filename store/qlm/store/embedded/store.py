@@ -98,7 +98,7 @@ class EmbeddedStore(MemoryStore):
             if id not in state.requests:
                 requests.restore_log(state, id, kept)
         ending: dict[RequestId, int] = {}
-        tokens = TokenLog(journal.path, state.incarnation, clock, partial(_whole_log, state, ending))
+        tokens = TokenLog(journal.path, state.incarnation, partial(_whole_log, state, ending))
         tokens.restore(state.restored)
         # The incarnation makes the former token log void, so the present one must be on the disk before.
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())

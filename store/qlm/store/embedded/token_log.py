@@ -6,6 +6,7 @@ What was written survives a kill -9 of this process, since the kernel has it; it
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from typing import Final
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import RequestId
-from qlm.domain.ports.clock import Clock
 from qlm.store.core.effects import Logged
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import MAGIC, ended_record, extensions_record, frame, tokens_record
@@ -33,7 +33,7 @@ SLOW_NS: Final = 5_000_000
 """A write that takes longer was held up by the kernel, which writes back to disk."""
 
 SLOW_FOR_NS: Final = 1_000_000_000
-"""Time for which writes leave the event loop after a slow one."""
+"""Time for which writes leave the event loop after two slow ones."""
 
 Extended = tuple[RequestId, LogExtensions]
 """A request, and the optional fields of its log."""
@@ -88,10 +88,10 @@ class TokenLog:
         self,
         path: Path,
         incarnation: int,
-        clock: Clock,
         whole_log: WholeLog,
         *,
         write: Write = os.write,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         """Begin an empty log beside the queue file `path`.
@@ -100,7 +100,7 @@ class TokenLog:
             StoreUnavailableError: The file cannot be written.
         """
         self._stem = f"{path}-tokens.{incarnation}"
-        self._clock = clock
+        self._monotonic_ns = monotonic_ns
         self._whole_log = whole_log
         self._write = write
         self._segment_bytes = segment_bytes
@@ -108,12 +108,13 @@ class TokenLog:
         self._numbers = 0
         self._ended: list[bytes] = []
         self._ended_prepared = 0
-        self._slow_until_ns = 0
+        self._last_was_slow = False
+        self._slow_until_ns: int | None = None
         self._begin_segment()
 
     def slow(self) -> bool:
-        """Return True if a write was slow lately."""
-        return self._slow_until_ns > 0 and self._clock.now_ns() < self._slow_until_ns
+        """Return True if two writes in a row were slow lately."""
+        return self._slow_until_ns is not None and self._monotonic_ns() < self._slow_until_ns
 
     def ids(self) -> Iterator[RequestId]:
         """Iterate over the requests that it has, perhaps repeatedly."""
@@ -166,7 +167,16 @@ class TokenLog:
         Raises:
             StoreUnavailableError: Nothing was written.
         """
-        segment, began_ns = self._segments[-1], self._clock.now_ns()
+        began_ns = self._monotonic_ns()
+        self._append(data)
+        now_ns = self._monotonic_ns()
+        slow = now_ns - began_ns > SLOW_NS
+        if slow and self._last_was_slow:
+            self._slow_until_ns = now_ns + SLOW_FOR_NS
+        self._last_was_slow = slow
+
+    def _append(self, data: bytes) -> None:
+        segment = self._segments[-1]
         try:
             self._write_all(segment.fd, data)
         except OSError as error:
@@ -176,9 +186,6 @@ class TokenLog:
         segment.size += len(data)
         del self._ended[: self._ended_prepared]
         self._ended_prepared = 0
-        now_ns = self._clock.now_ns()
-        if now_ns - began_ns > SLOW_NS:
-            self._slow_until_ns = now_ns + SLOW_FOR_NS
 
     def ended(self, ids: Iterable[RequestId]) -> None:
         """Forget requests whose end is stored, and delete segments that have no others."""
@@ -272,7 +279,7 @@ class TokenLog:
                 records.append(extensions_record(id, whole.extensions))
         if records:
             newest = self._segments[-1]
-            self.put(frame(b"".join(records)))
+            self._append(frame(b"".join(records)))
             newest.ids |= ids
             newest.base = newest.size
 

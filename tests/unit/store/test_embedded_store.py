@@ -1,7 +1,9 @@
 """Embedded store: state that survives a crash, and behaviour with a slow or broken journal."""
 
 import asyncio
+import errno
 import os
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -479,6 +481,43 @@ async def test_a_version_without_token_log_makes_the_former_one_void(journal: Di
     output = await store.read_output(metadata(1).id, 0)
     assert output is not None and output.token_ids == (8, 9)
     assert len(_token_files(journal)) == 1
+
+
+async def test_a_store_that_cannot_be_opened_leaves_no_copy_of_the_token_log(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await _append(store, 1, await leased(store, 1, A), 0, 5)
+    before = _token_files(journal)
+    journal.refused_prefix = ""
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError, match="disk full"):
+            await _opened(journal)
+    assert _token_files(journal) == before
+    journal.refused_prefix = None
+    store = await _opened(journal)
+    await enqueued(store, 1)
+    output = await store.read_output(metadata(1).id, 0)
+    assert output is not None and output.token_ids == (5,)
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), [("read_bytes", "read"), ("unlink", "deleted"), ("replace", "renamed")]
+)
+async def test_a_token_log_that_cannot_be_used_is_one_clear_error(
+    journal: DictJournal, monkeypatch: pytest.MonkeyPatch, method: str, what: str
+) -> None:
+    store = await _opened(journal)
+    await _append(store, 1, await leased(store, 1, A), 0, 5)
+    (file,) = _token_files(journal)
+    if what == "renamed":
+        file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, method, refuse)
+    error = f"the token log {file} cannot be {what}: Permission denied"
+    with pytest.raises(StoreUnavailableError, match=f"^{re.escape(error)}$"):
+        await _opened(journal)
 
 
 async def test_a_damaged_token_log_is_a_warning(journal: DictJournal) -> None:

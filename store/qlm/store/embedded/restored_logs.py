@@ -3,10 +3,12 @@
 import logging
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS
 from qlm.domain.ids import RequestId
 from qlm.store.core.state import RestoredLog
@@ -32,24 +34,42 @@ class Found:
     damaged: tuple[Path, ...]
 
     def put_away(self) -> None:
-        """Delete the files, and rename damaged ones to `.damaged`."""
+        """Delete the files, and rename damaged ones to `.damaged`.
+
+        Raises:
+            StoreUnavailableError: A file cannot be deleted or renamed.
+        """
         for path in self.intact:
-            path.unlink(missing_ok=True)
+            with _refused(path, "deleted"):
+                path.unlink(missing_ok=True)
         for path in self.damaged:
-            path.replace(f"{path}.damaged")
+            with _refused(path, "renamed"):
+                path.replace(f"{path}.damaged")
+
+
+@contextmanager
+def _refused(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(f"the token log {path} cannot be {what}: {error.strerror}") from error
 
 
 def find(path: Path, incarnation: int) -> Found:
     """Read the token log beside a queue file whose last incarnation is given.
 
     Segments of earlier ones are void: a version without a token log has used the file since.
+
+    Raises:
+        StoreUnavailableError: A file cannot be read.
     """
     logs, damage, intact, damaged = LogAssembly(), list[str](), list[Path](), list[Path]()
     for written_by, _, segment in _segments(path):
         if written_by < incarnation:
             intact.append(segment)
             continue
-        data = segment.read_bytes()
+        with _refused(segment, "read"):
+            data = segment.read_bytes()
         read = read_segment(data)
         logs.add(read.records)
         if read.damaged_at is None:
@@ -70,7 +90,8 @@ def find(path: Path, incarnation: int) -> Found:
 def _segments(path: Path) -> list[tuple[int, int, Path]]:
     """List the segments beside a queue file in the order of writing, with incarnation and number."""
     name = re.compile(rf"{re.escape(path.name)}-tokens\.(\d+)\.(\d+)")
-    named = [(found, each) for each in path.parent.iterdir() if (found := name.fullmatch(each.name))]
+    with _refused(path.parent, "listed"):
+        named = [(found, each) for each in path.parent.iterdir() if (found := name.fullmatch(each.name))]
     return sorted((int(found[1]), int(found[2]), each) for found, each in named)
 
 

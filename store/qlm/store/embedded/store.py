@@ -83,7 +83,7 @@ class EmbeddedStore(MemoryStore):
 
         Raises:
             UndecodableDataError: This version cannot read an entry of the journal.
-            StoreUnavailableError: No token log can be written.
+            StoreUnavailableError: The token log cannot be read, or it or the journal not be written.
         """
         entries = dict(journal.load())
         former = int(entries.get(INCARNATION_KEY, b"0"))
@@ -99,10 +99,14 @@ class EmbeddedStore(MemoryStore):
                 requests.restore_log(state, id, kept)
         ending: dict[RequestId, int] = {}
         tokens = TokenLog(journal.path, state.incarnation, partial(_whole_log, state, ending))
-        tokens.restore(state.restored)
-        # The incarnation makes the former token log void, so the present one must be on the disk before.
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
-        await journal.write([incarnation], log_keys, durable=True)
+        try:
+            tokens.restore(state.restored)
+            # The incarnation makes the former token log void, so the present one must be on the disk before.
+            await journal.write([incarnation], log_keys, durable=True)
+        except StoreUnavailableError:
+            tokens.delete()  # each attempt would leave a copy
+            raise
         found.put_away()
         writer = JournalWriter(journal, tokens, retry_s=retry_s)
         store = cls(clock, state, writer, tokens, found.damage, ending)

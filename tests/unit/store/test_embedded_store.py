@@ -520,6 +520,20 @@ async def test_a_token_log_that_cannot_be_used_is_one_clear_error(
         await _opened(journal)
 
 
+async def test_a_token_log_beside_a_new_queue_file_is_put_aside_with_a_warning(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await _append(store, 1, await leased(store, 1, A), 0, 5)
+    (file,) = _token_files(journal)
+    journal.entries.clear()
+    store = await _opened(journal)
+    (warning,) = await store.warnings()
+    assert warning.startswith(f"{file}: the token log is of another queue file")
+    assert [each for each in _token_files(journal) if each.suffix == ".damaged"] == [Path(f"{file}.damaged")]
+    await enqueued(store, 1)
+    assert await store.read_output(metadata(1).id, 0) == OutputSlice(id=metadata(1).id, offset=0)
+    assert await (await _opened(journal)).warnings() == ()
+
+
 async def test_a_damaged_token_log_is_a_warning(journal: DictJournal) -> None:
     store = await _opened(journal)
     await _append(store, 1, await leased(store, 1, A), 0, 5)

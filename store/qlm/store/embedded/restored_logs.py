@@ -55,14 +55,17 @@ def _refused(path: Path, what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"the token log {path} cannot be {what}: {error.strerror}") from error
 
 
-def find(path: Path, incarnation: int) -> Found:
-    """Read the token log beside a queue file whose last incarnation is given.
+def find(path: Path, incarnation: int | None) -> Found:
+    """Read the token log beside a queue file whose last incarnation is given; None if it is new.
 
-    Segments of earlier ones are void: a version without a token log has used the file since.
+    Segments of earlier incarnations are void: a version without a token log has used the file since. Those
+    beside a new file belong to another one, so they are kept under another name.
 
     Raises:
         StoreUnavailableError: A file cannot be read.
     """
+    if incarnation is None:
+        return _foreign(tuple(segment for _, _, segment in _segments(path)))
     logs, damage, intact, damaged = LogAssembly(), list[str](), list[Path](), list[Path]()
     for written_by, _, segment in _segments(path):
         if written_by < incarnation:
@@ -82,9 +85,21 @@ def find(path: Path, incarnation: int) -> Found:
         )
     if cut := logs.cut_short():
         damage.append(f"{path}: its token log lacks tokens of {cut} unfinished requests")
-    for sentence in damage:
+    return _said(Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged)))
+
+
+def _foreign(segments: tuple[Path, ...]) -> Found:
+    damage = (
+        f"{segment}: the token log is of another queue file; it is not read, and kept as {segment}.damaged"
+        for segment in segments
+    )
+    return _said(Found({}, tuple(damage), (), segments))
+
+
+def _said(found: Found) -> Found:
+    for sentence in found.damage:
         log.error("%s", sentence)
-    return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
+    return found
 
 
 def _segments(path: Path) -> list[tuple[int, int, Path]]:

@@ -86,8 +86,8 @@ class EmbeddedStore(MemoryStore):
             StoreUnavailableError: The token log cannot be read, or it or the journal not be written.
         """
         entries = dict(journal.load())
-        former = int(entries.get(INCARNATION_KEY, b"0"))
-        state = State(max(clock.now_ns(), former + 1), limits)
+        former = int(entries[INCARNATION_KEY]) if INCARNATION_KEY in entries else None
+        state = State(max(clock.now_ns(), (former or 0) + 1), limits)
         for key, value in entries.items():
             if key.startswith(ENDED_PREFIX):
                 ended = decode_ended(key, value)

@@ -37,6 +37,7 @@ class Stream(asyncio.Protocol):
         self._message = message
         self._due_s = due_s
         self._transport: asyncio.Transport | None = None
+        self._last = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's has another base
@@ -45,7 +46,9 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if _EVENT in data and not data.startswith(_DONE):
             self.arrivals.append(time.perf_counter() - self._due_s)
-        if _DONE in data:
+        seen = self._last + data  # the end may come in two reads
+        self._last = seen[-len(_DONE) :]
+        if _DONE in seen:
             self._end("")
         elif not self.arrivals and not data.startswith(b"HTTP/1.1 200"):
             self._end(data[:200].decode(errors="replace"))

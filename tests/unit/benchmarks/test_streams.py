@@ -1,7 +1,10 @@
 """Loads and figures of the benchmark of streams."""
 
+import asyncio
+
 import pytest
 
+from benchmarks.streams.client import Stream
 from benchmarks.streams.load import parse_load
 from benchmarks.streams.measure import figures
 
@@ -33,3 +36,20 @@ def test_times_are_over_streams_and_gaps_over_their_events() -> None:
     assert (made.gap_p50_ms, made.gap_p99_ms) == pytest.approx((60.0, 200.0))
     assert (made.tokens_per_event, made.requests, made.tokens) == (2.0, 2, 12)
     assert made.processor_s == {"serve": pytest.approx(2.0)}
+
+
+class SilentTransport(asyncio.Transport):
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@pytest.mark.parametrize("cut", range(13))
+async def test_the_end_of_a_stream_is_seen_in_whatever_reads_it_comes(cut: int) -> None:
+    stream = Stream(b"", 0.0)
+    stream.connection_made(SilentTransport())
+    stream.data_received(b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n" + b"data: [DONE]"[:cut])
+    stream.data_received(b"data: [DONE]"[cut:] + b"\n\n")
+    assert stream.ended.done() and stream.ended.result() == ""

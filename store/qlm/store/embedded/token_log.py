@@ -201,12 +201,12 @@ class TokenLog:
             _delete(self._segments.pop(0))
 
     def moved(self) -> Moved | None:
-        """Return what was moved and is not synced; until `synced`, its former files are kept."""
+        """Return moved logs that are not synced; until `synced`, their former files are kept."""
         target = self._segments[0].moved_to if self._segments else None
         return None if target is None else Moved(target)
 
     def synced(self, moved: Moved) -> None:
-        """Delete the former files of what was moved, once `moved.sync` has returned."""
+        """Delete the former files of moved logs, once `moved.sync` has returned."""
         for segment in self._segments:
             if segment.moved_to is moved.to:
                 segment.moved_to = None

@@ -55,7 +55,7 @@ def _files(path: Path) -> list[Path]:
 def _found(path: Path) -> dict[RequestId, TokenIds]:
     found = find(path, INCARNATION)
     assert found.damage == ()
-    return {id: log.token_ids for id, log in found.logs.items()}
+    return {id: tuple(log.token_ids) for id, log in found.logs.items()}
 
 
 def _sample(path: Path) -> list[tuple[int, dict[RequestId, TokenIds]]]:

@@ -1,9 +1,10 @@
 """Effects of an operation beside its answer: announcements and durable changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import GatewayId, InstanceId, RequestId
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
 
@@ -24,7 +25,7 @@ class Logged(NamedTuple):
 
     id: RequestId
     offset: int
-    token_ids: TokenIds
+    token_ids: Sequence[int]
     at_ns: int
 
 

@@ -1,11 +1,12 @@
 """Shared state in process: its tables, as one value that every operation takes."""
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import GroupId, InstanceId, RequestId
 from qlm.store.core.arrival_order import ArrivalHistory, ArrivalKey
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
@@ -14,7 +15,7 @@ from qlm.store.core.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, Qu
 class RestoredLog(NamedTuple):
     """Log of an unfinished request from the journal."""
 
-    token_ids: TokenIds
+    token_ids: Sequence[int]
     first_token_ns: int
     extensions: LogExtensions
 

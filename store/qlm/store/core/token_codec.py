@@ -2,6 +2,7 @@
 
 import sys
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from qlm.domain.ids import TokenIds
@@ -9,7 +10,7 @@ from qlm.domain.ids import TokenIds
 TOKEN_BYTES: Final = 4
 
 
-def encode_tokens(token_ids: TokenIds) -> bytes:
+def encode_tokens(token_ids: Sequence[int]) -> bytes:
     """Encode token ids, each 0 to 2**32 - 1."""
     packed = array("I", token_ids)
     if sys.byteorder == "big":

@@ -248,4 +248,5 @@ def _whole_log(state: State, ending: Mapping[RequestId, int], id: RequestId) -> 
         return state.restored.get(id)
     if row.times.first_ns is None and row.extensions is NO_LOG_EXTENSIONS:
         return None
-    return RestoredLog(tuple(row.log[: ending.get(id)]), row.times.first_ns or 0, row.extensions)
+    tokens = row.log[: ending[id]] if id in ending else row.log  # the array itself: a log may be long
+    return RestoredLog(tokens, row.times.first_ns or 0, row.extensions)

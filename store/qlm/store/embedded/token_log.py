@@ -8,8 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -20,6 +18,7 @@ from qlm.domain.ids import RequestId
 from qlm.store.core.effects import Logged
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import MAGIC, ended_record, extensions_record, frame, tokens_record
+from qlm.store.embedded.token_segment import Moved, Segment, Write, unavailable
 
 log = logging.getLogger("qlm.store")
 
@@ -38,43 +37,8 @@ SLOW_FOR_NS: Final = 1_000_000_000
 Extended = tuple[RequestId, LogExtensions]
 """A request, and the optional fields of its log."""
 
-Write = Callable[[int, bytes], int]
-"""Writes to a file descriptor, as `os.write`."""
-
 WholeLog = Callable[[RequestId], RestoredLog | None]
 """Returns the log of a request whose end is not stored; None if it has no tokens."""
-
-
-@dataclass(slots=True, eq=False)
-class _Segment:
-    """A file.
-
-    Attributes:
-        base: The part of its size that was moved from others.
-        moved_to: The file with what was moved from here, until that file is synced to disk.
-    """
-
-    path: Path
-    fd: int
-    size: int = 0
-    base: int = 0
-    moved_to: "_Segment | None" = None
-    ids: set[RequestId] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Logs that were moved to another file, where a power failure would lose them."""
-
-    to: _Segment
-
-    def sync(self) -> None:
-        """Sync that file to disk; may be called in a thread.
-
-        Raises:
-            StoreUnavailableError: It cannot be synced.
-        """
-        _sync(self.to)
 
 
 class TokenLog:
@@ -104,7 +68,7 @@ class TokenLog:
         self._whole_log = whole_log
         self._write = write
         self._segment_bytes = segment_bytes
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._numbers = 0
         self._ended: list[bytes] = []
         self._ended_prepared = 0
@@ -127,7 +91,7 @@ class TokenLog:
             StoreUnavailableError: They cannot be written.
         """
         self._write_whole(logs.items())
-        _sync(self._segments[-1])
+        self._segments[-1].sync()
 
     def write(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> None:
         """Write tokens and optional fields of unfinished requests.
@@ -178,11 +142,11 @@ class TokenLog:
     def _append(self, data: bytes) -> None:
         segment = self._segments[-1]
         try:
-            self._write_all(segment.fd, data)
+            segment.write_all(self._write, data)
         except OSError as error:
             self._cut(segment)
             self._ended_prepared = 0
-            raise _unavailable(segment.path, error) from error
+            raise unavailable(segment.path, error) from error
         segment.size += len(data)
         del self._ended[: self._ended_prepared]
         self._ended_prepared = 0
@@ -198,7 +162,7 @@ class TokenLog:
                 self._ended.append(ended_record(id))
         # Oldest first: the end of a request must not be deleted before its tokens.
         while len(self._segments) > 1 and not (self._segments[0].ids or self._segments[0].moved_to):
-            _delete(self._segments.pop(0))
+            self._segments.pop(0).delete()
 
     def moved(self) -> Moved | None:
         """Return moved logs that are not synced; until `synced`, their former files are kept."""
@@ -215,7 +179,7 @@ class TokenLog:
     def delete(self) -> None:
         """Delete all files; nothing may be written any more."""
         while self._segments:
-            _delete(self._segments.pop())
+            self._segments.pop().delete()
 
     def _begin_segment(self) -> None:
         self._numbers += 1
@@ -223,22 +187,23 @@ class TokenLog:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _unavailable(path, error) from error
+            raise unavailable(path, error) from error
+        segment = Segment(path, fd, len(MAGIC))
         try:
-            self._write_all(fd, MAGIC)
+            segment.write_all(self._write, MAGIC)
         except OSError as error:
-            _delete(_Segment(path, fd))
-            raise _unavailable(path, error) from error
-        self._segments.append(_Segment(path, fd, len(MAGIC)))
+            segment.delete()
+            raise unavailable(path, error) from error
+        self._segments.append(segment)
 
-    def _replace_deleted(self, deleted: _Segment) -> None:
+    def _replace_deleted(self, deleted: Segment) -> None:
         """Begin a segment with all logs: the file of the newest was deleted, perhaps others too."""
         self._begin_segment()
         ids = set(self.ids())
         try:
             self._write_whole(self._whole_logs(ids))
         except StoreUnavailableError:
-            _delete(self._segments.pop())  # so that the next write tries again
+            self._segments.pop().delete()  # so that the next write tries again
             raise
         log.error(
             "the token log %s was deleted; the tokens of unfinished requests were written again, to %s",
@@ -283,40 +248,9 @@ class TokenLog:
             newest.ids |= ids
             newest.base = newest.size
 
-    def _write_all(self, fd: int, data: bytes) -> None:
-        written = self._write(fd, data)
-        while written < len(data):  # the disk is nearly full, or a signal came
-            more = self._write(fd, data[written:])
-            if more == 0:
-                raise OSError(0, "nothing more can be written")
-            written += more
-
-    def _cut(self, segment: _Segment) -> None:
+    def _cut(self, segment: Segment) -> None:
         """Remove the part of a frame that was written; if that fails, write no more to this segment."""
         try:
             os.ftruncate(segment.fd, segment.size)
         except OSError:
             segment.size = segment.base + max(self._segment_bytes, segment.base)
-
-
-def _delete(segment: _Segment) -> None:
-    with suppress(OSError):
-        os.close(segment.fd)
-        segment.path.unlink()
-
-
-def _sync(segment: _Segment) -> None:
-    """Sync a segment and its name to disk."""
-    try:
-        os.fsync(segment.fd)
-        folder = os.open(segment.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _unavailable(segment.path, error) from error
-
-
-def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:
-    return StoreUnavailableError(f"the token log {path} cannot be written: {error.strerror}")

@@ -32,6 +32,26 @@ def test_other_arguments_are_passed_on(words: list[str]) -> None:
     check_extra_args(words)
 
 
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [
+        ("--max-num-seqs=8", "the key seqs_max"),
+        ("--max_model_len", "the key context_tokens of the model"),
+        ("--max-num-batched-tokens", "the key batched_tokens_max"),
+        ("--served-model-name", "the key id of the model"),
+        ("--scheduler-cls", "the key batching of an instance"),
+        ("--scheduling-policy=priority", "the key batching of an instance"),
+        ("--port", "none: agents choose a free port"),
+        ("--host", "none: agents call engines on loopback"),
+        ("--tool-call-parser", "it in render.extra_args of the model"),
+        ("--reasoning-parser=qwen3", "it in render.extra_args of the model"),
+    ],
+)
+def test_the_error_names_what_to_use_instead(word: str, instead: str) -> None:
+    with pytest.raises(ValueError, match=f"expected {instead}"):
+        check_extra_args(["--seed", "0", word])
+
+
 def test_the_configuration_names_file_and_section() -> None:
     raw = {
         "models": [{"id": "m"}],

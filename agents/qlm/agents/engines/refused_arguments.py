@@ -1,20 +1,29 @@
 """Arguments of vLLM that `vllm.extra_args` may not hold: without effect behind QLM, or breaking it.
 
 QLM tokenizes prompts and turns tokens into answers itself; vLLM receives and returns token ids. So what
-configures vLLM's own OpenAI endpoints would be accepted and ignored.
+configures vLLM's own OpenAI endpoints would be accepted and ignored. What QLM sets itself would be
+overridden, since vLLM takes the last value of an argument.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 _OWN_TEXT: Final = "none: gateways turn conversations into tokens, by the template in the model's folder"
-_NO_TOOLS: Final = "none: gateways do not parse tool calls"
-_NO_REASONING: Final = "none: gateways do not separate reasoning from the answer"
+_RENDER: Final = "it in render.extra_args of the model: its render tier parses answers"
+_REASONING: Final = f"{_RENDER}, and its engines get it from there (with render.url: render.reasoning_parser)"
+_BATCHING: Final = "the key batching of an instance instead"
 _NO_ADAPTERS: Final = "none: adapters are not served"
 _LOOPBACK: Final = "none: agents call engines on loopback, without credentials"
 
 REFUSED: Final[Mapping[str, str]] = {
     "--max-num-batched-tokens": "the key batched_tokens_max instead",
+    "--max-num-seqs": "the key seqs_max instead",
+    "--max-model-len": "the key context_tokens of the model instead",
+    "--served-model-name": "the key id of the model instead",
+    "--scheduler-cls": _BATCHING,
+    "--scheduling-policy": _BATCHING,
+    "--host": _LOOPBACK,
+    "--port": "none: agents choose a free port at each start",
     "--generation-config": "the key generation_config of the model instead",
     "--override-generation-config": "the key generation_config of the model instead, a folder with that file",
     "--chat-template": _OWN_TEXT,
@@ -24,14 +33,14 @@ REFUSED: Final[Mapping[str, str]] = {
     "--response-role": _OWN_TEXT,
     "--tokenizer": "none: gateways take the tokenizer in the model's folder",
     "--tokenizer-mode": "none: gateways take the tokenizer in the model's folder",
-    "--enable-auto-tool-choice": _NO_TOOLS,
-    "--exclude-tools-when-tool-choice-none": _NO_TOOLS,
-    "--tool-call-parser": _NO_TOOLS,
-    "--tool-parser-plugin": _NO_TOOLS,
-    "--tool-strict-level": _NO_TOOLS,
-    "--tool-server": _NO_TOOLS,
-    "--reasoning-parser": _NO_REASONING,
-    "--reasoning-parser-plugin": _NO_REASONING,
+    "--enable-auto-tool-choice": _RENDER,
+    "--exclude-tools-when-tool-choice-none": _RENDER,
+    "--tool-call-parser": _RENDER,
+    "--tool-parser-plugin": _RENDER,
+    "--tool-strict-level": _RENDER,
+    "--tool-server": _RENDER,
+    "--reasoning-parser": _REASONING,
+    "--reasoning-parser-plugin": _REASONING,
     "--enable-lora": _NO_ADAPTERS,
     "--lora-modules": _NO_ADAPTERS,
     "--return-tokens-as-token-ids": "none: gateways return no log probabilities",
@@ -53,10 +62,10 @@ def check_extra_args(words: Sequence[str]) -> None:
         ValueError: There is one; the message names it and what to do instead.
     """
     for word in words:
-        if word.startswith("--") and (instead := REFUSED.get(_flag(word))) is not None:
+        if word.startswith("--") and (instead := REFUSED.get(flag_of(word))) is not None:
             raise ValueError(f"has {word!r} in extra_args; expected {instead}")
 
 
-def _flag(word: str) -> str:
+def flag_of(word: str) -> str:
     """Return the flag of an argument; vLLM reads `--a_b`, `--a-b=1` and `--a-b.c` as `--a-b`."""
     return word.partition("=")[0].partition(".")[0].replace("_", "-")

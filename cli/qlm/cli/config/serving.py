@@ -90,7 +90,9 @@ class RenderConfig(ConfigSection):
         url: Base address of a running `vllm launch render` that serves the model under its id; without it,
             each gateway starts one on its machine, with `vllm.python`.
         extra_args: Arguments of the one that is started: `--enable-auto-tool-choice` and
-            `--tool-call-parser` for tools, `--reasoning-parser` for a model that reasons.
+            `--tool-call-parser` for tools, `--reasoning-parser` for a model that reasons. The model's engines
+            get `--reasoning-parser` and `--reasoning-parser-plugin` from here, too.
+        reasoning_parser: With `url`, the `--reasoning-parser` of that tier, for the model's engines.
         reasons: The model reasons: all its conversations go through the render tier, which tells reasoning
             from text.
         timeout_s: Limit for each call, seconds.
@@ -98,6 +100,7 @@ class RenderConfig(ConfigSection):
 
     url: str | None = None
     extra_args: tuple[str, ...] = ()
+    reasoning_parser: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     reasons: bool = False
     timeout_s: float = Field(30.0, gt=0, le=600)
 
@@ -109,4 +112,9 @@ class RenderConfig(ConfigSection):
                 raise ValueError(
                     f"has a url and the extra_args {list(self.extra_args)}; expected one of them"
                 )
+        elif self.reasoning_parser is not None:
+            raise ValueError(
+                f"has the reasoning_parser {self.reasoning_parser!r} and no url; "
+                "expected --reasoning-parser in extra_args"
+            )
         return self

@@ -61,7 +61,8 @@ class VllmConfig(ConfigSection):
             engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
         batched_tokens_max: `--max-num-batched-tokens`; without it, the profile's.
-        extra_args: Further arguments. Those without effect behind QLM are refused by name.
+        extra_args: Further arguments. Those without effect behind QLM, or that it sets itself, are refused by
+            name.
         pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
         cpu: Set the environment that the CPU build needs.
         batching_async: With `batching`, leave asynchronous scheduling on, which is not verified.

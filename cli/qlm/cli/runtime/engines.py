@@ -24,6 +24,7 @@ from qlm.agents.engines.scheduler_path import scheduler_path
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.rendering.parsers import engine_args
 from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
 from qlm.domain.ids import ModelId
@@ -231,7 +232,7 @@ def _vllm(
                 host_kv_bytes=kv_bytes,
                 cpu=settings.cpu,
                 program=str(Path(settings.python).with_name("vllm")),
-                extra=settings.extra_args,
+                extra=(*settings.extra_args, *engine_args(model.render)),
                 otlp_traces_endpoint=config.tracing.traces_endpoint,
                 scheduling=_scheduling(config, instance, profile),
             )

@@ -39,6 +39,11 @@ def test_a_url_and_arguments_are_refused() -> None:
         config({"id": "a", "render": {"url": "http://127.0.0.1:9", "extra_args": PARSERS}})
 
 
+def test_arguments_of_an_emulated_tier_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"models\.0 has the render\.extra_args .* its engine is emulated"):
+        config({"id": "a", "render": {"extra_args": PARSERS}})
+
+
 @pytest.mark.parametrize(
     ("args", "reasons"), [(PARSERS, False), (["--reasoning-parser=qwen3"], True), ([], False)]
 )

@@ -118,3 +118,15 @@ class RenderConfig(ConfigSection):
                 "expected --reasoning-parser in extra_args"
             )
         return self
+
+    def check_emulated(self) -> None:
+        """Check the render tier of an emulated model, which has one without being configured.
+
+        Raises:
+            ValueError: It has arguments, which would do nothing.
+        """
+        if self.extra_args:
+            raise ValueError(
+                f"has the render.extra_args {list(self.extra_args)}; expected the url of a render tier or "
+                "the engine vllm: its engine is emulated, and its render tier, too"
+            )

@@ -141,11 +141,13 @@ class ModelConfig(ConfigSection):
     render: RenderConfig | None = None
 
     @model_validator(mode="after")
-    def _path_for_vllm(self) -> Self:
+    def _fits_its_engine(self) -> Self:
         if self.engine == "vllm" and self.path is None:
             raise ValueError(
                 "has no path; expected the folder with its weights and tokenizer, since its engine is vllm"
             )
+        if self.engine == "emulated" and self.render is not None:
+            self.render.check_emulated()
         return self
 
 

@@ -9,7 +9,7 @@ import orjson
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError, invalid, shown
-from qlm.gateway.api.rendered_fields import RENDERED
+from qlm.gateway.api.rendered_fields import RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
@@ -82,13 +82,19 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
     if derenders and body.stops:
         beside = "tools" if body.tools else "a model that reasons"
         raise invalid("stop", f"stop is {shown(body.stop)}; expected null with {beside}", "unsupported_value")
-    options = {name: plain[name] for name in _OPTIONS if plain.get(name) is not None} | {"model": model}
+    options = _options(plain) | {"model": model}
     answer = await tier.client.render({**options, "messages": plain["messages"]})
     prompt_ids, grammar = read_rendered(answer)
     if not derenders:
         return Rendered(prompt_ids=prompt_ids, grammar=grammar)
     kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
     return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=pack(RenderState(options, kept)))
+
+
+def _options(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a render tier gets beside messages: not the fields without effect, which it may refuse."""
+    neutral = without_effect(plain)
+    return {name: plain[name] for name in _OPTIONS if name not in neutral and plain.get(name) is not None}
 
 
 def _not_supported(name: str, model: str, plain: Mapping[str, Any]) -> ApiError:

@@ -1,0 +1,34 @@
+"""What a render tier gets of a conversation: messages and options, but no field without effect."""
+
+from typing import Any
+
+import pytest
+
+from qlm.gateway.api.schema import parse_chat
+from qlm.gateway.render.rendering import render
+from qlm.gateway.render.state import unpack
+from support.rendering import emulated_tiers
+
+PLAIN = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        # vLLM refuses a choice of tools without tools.
+        ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, {}),
+        ({"response_format": {"type": "text"}, "chat_template_kwargs": {}, "reasoning_effort": None}, {}),
+        ({"tool_choice": "none", "reasoning_effort": "low"}, {"reasoning_effort": "low"}),
+    ],
+)
+async def test_fields_without_effect_do_not_reach_the_tier_of_a_model_that_reasons(
+    fields: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    body = PLAIN | fields
+    async with emulated_tiers("m", reasons=True) as tiers:
+        rendered = await render(tiers, "m", parse_chat(body), body)
+    assert rendered is not None
+    assert rendered.render_state is not None
+    options = dict(unpack(rendered.render_state).chat_request)
+    del options["messages"]
+    assert options == {"model": "m", **sent}

@@ -50,9 +50,17 @@ def test_pieces_cover_the_log_and_are_few() -> None:
         ends.append(piece_end(ends[-1]))
     sizes = [end - start for start, end in itertools.pairwise(ends)]
     assert sizes[0] == 1, "the first token is shown at once"
-    assert max(sizes) == PIECE_TOKENS_MAX
+    assert max(size for end, size in zip(ends, sizes, strict=False) if end < 1024) == PIECE_TOKENS_MAX
     assert sizes == sorted(sizes)
-    assert len(ends) < 350
+    assert len(ends) < 250
+
+
+def test_pieces_of_a_long_answer_are_few_and_read_it_in_proportion_to_its_length() -> None:
+    ends = [0]
+    while ends[-1] < 65_536:
+        ends.append(piece_end(ends[-1]))
+    assert len(ends) < 450
+    assert sum(ends) < 100 * ends[-1], "each call reads all tokens before its piece"
 
 
 def test_ids_of_tool_calls_depend_on_request_and_index_alone() -> None:

@@ -12,7 +12,7 @@ from qlm.gateway.api.openai_shapes import StreamShape, answer_object, chat_objec
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.sinks import StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
-from qlm.gateway.render.derendering import Deltas, patiently, piece_end, whole_message
+from qlm.gateway.render.derendering import Deltas, Patience, patiently, piece_end, whole_message
 from qlm.gateway.sessions.gateway import Gateway
 
 
@@ -73,10 +73,11 @@ class DerenderedSink:
         self.given_up = False
         self._shape = shape
         self._deltas = deltas
+        self._patience = Patience()
         self._shown = shown
         self._ids: list[int] = []
         self._final: SendFinal | None = None
-        self._comment = b""
+        self._comments = False
         self._ready = asyncio.Event()
         self._closed = False
 
@@ -87,7 +88,7 @@ class DerenderedSink:
 
     def keep_alive(self) -> None:
         """Add a comment."""
-        self._comment = self._shape.keep_alive()
+        self._comments = True
         self._ready.set()
 
     def final(self, final: SendFinal) -> None:
@@ -108,12 +109,14 @@ class DerenderedSink:
     async def take(self) -> bytes:
         """Wait for bytes and return them; empty at the end of the stream."""
         while not self._closed:
+            # Comments go between pieces: a stream that catches up, or whose tier is away, is kept alive.
+            if self._comments:
+                self._comments = False
+                if comment := self._shape.keep_alive():
+                    return comment
             if (piece := self._piece()) is not None:
                 if frame := await self._frame(*piece):
                     return frame
-            elif self._comment:
-                comment, self._comment = self._comment, b""
-                return comment
             else:
                 self._ready.clear()
                 await self._ready.wait()
@@ -140,10 +143,12 @@ class DerenderedSink:
             )
         reason = None if final is None else final.finish_reason
         try:
-            made = await patiently(partial(self._deltas.take, ids, reason))
+            made = await self._patience.attempt(partial(self._deltas.take, ids, reason))
         except ApiError as error:
             self._closed = self.given_up = True
             return self._shape.error(self._deltas.tokens, error)
+        if made is None:
+            return b""
         offset = self._deltas.tokens
         if final is not None:
             self._closed = True

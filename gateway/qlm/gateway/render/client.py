@@ -22,6 +22,7 @@ _SHOWN_MAX: Final = 300
 _CONNECTIONS_MAX: Final = 64
 _KEEPALIVE_S: Final = 4.0
 """Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
+_CONNECT_S: Final = 5.0
 _NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 _STALE: Final = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 _AWAY_STATUSES: Final = frozenset({502, 503, 504})
@@ -42,11 +43,12 @@ class RenderClient:
         """
         self._url = url.rstrip("/")
         self._model = model
+        self._timeout_s = timeout_s
         self._breaker = Breaker(clock)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_CONNECTIONS_MAX, keepalive_timeout=_KEEPALIVE_S),
             headers={"content-type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
         )
 
     async def render(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,6 +84,9 @@ class RenderClient:
                 # It may have closed a kept-alive connection just as we used it.
                 if isinstance(error, _STALE) and retries_left:
                     continue
+                if _is_slow(error):
+                    # The fault of one large call, perhaps: it says nothing of the calls of others.
+                    raise self._away(f"it did not answer within {self._timeout_s:g} s") from error
                 raise self._failed(str(error) or type(error).__name__) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -110,6 +115,11 @@ class RenderClient:
 
     def _away(self, why: str) -> ApiError:
         return unavailable(f"the render tier of {self._model} is away: {why}", UNAVAILABLE)
+
+
+def _is_slow(error: Exception) -> bool:
+    """Return whether a server has accepted a call, and did not answer it in time."""
+    return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
 
 
 def _error_of(answer: Any) -> tuple[str, str | None]:

@@ -19,11 +19,21 @@ from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.state import unpack
 
 PIECE_TOKENS_MAX: Final = 16
-_PIECES: Final = 16
-"""A piece has this share of the tokens before it: vLLM reads them anew for each piece that has a parser."""
+"""Largest piece behind less than `PIECE_TOKENS_MAX * _LONG` tokens."""
 
-PATIENCE_S: Final = 20.0
-"""Time that an answer waits for a render tier that is away; then it ends with an error. Its log is kept."""
+_SHORT: Final = 16
+_LONG: Final = 64
+"""Each piece has a share of the tokens before it: vLLM reads them anew for each piece that has a parser.
+
+The share is a 16th at first and a 64th of long answers. So the calls of an answer grow with the logarithm of
+its length, and the tokens that they read in proportion to it.
+"""
+
+PATIENCE_S: Final = 90.0
+"""Time that an answer waits for a render tier that is away; then it ends with an error. Its log is kept.
+
+`vllm launch render` takes 10 to 30 s to start, on a busy machine longer.
+"""
 
 RETRY_S: Final = 0.25
 _ID_CHARACTERS: Final = 24
@@ -44,7 +54,7 @@ class Derendered:
 
 def piece_end(offset: int) -> int:
     """Return the end of the piece of the log that begins at an offset."""
-    return offset + max(1, min(PIECE_TOKENS_MAX, offset // _PIECES))
+    return offset + max(1, min(offset // _SHORT, max(PIECE_TOKENS_MAX, offset // _LONG)))
 
 
 def tool_call_id(id: RequestId, index: int) -> str:
@@ -76,21 +86,42 @@ async def whole_message(client: RenderClient, metadata: RequestMetadata, final: 
     return Derendered(fields, _ended_as(final.finish_reason, chat_request, called=called))
 
 
+class Patience:
+    """Wait of one answer for a render tier that is away, from the first failure on."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._give_up_s: float | None = None
+
+    async def attempt(self, work: Callable[[], Awaitable[Derendered]]) -> Derendered | None:
+        """Return the result of `work`; None, after a pause, if the render tier is away.
+
+        Raises:
+            ApiError: The render tier fails, or has stayed away.
+        """
+        now_s = asyncio.get_running_loop().time()
+        try:
+            made = await work()
+        except ApiError as error:
+            self._give_up_s = self._give_up_s or now_s + self._patience_s
+            if error.code != UNAVAILABLE or now_s >= self._give_up_s:
+                raise
+            await asyncio.sleep(RETRY_S)
+            return None
+        self._give_up_s = None
+        return made
+
+
 async def patiently(work: Callable[[], Awaitable[Derendered]]) -> Derendered:
     """Return the result of `work`; a render tier that restarts is waited for.
 
     Raises:
         ApiError: The render tier fails, or stays away.
     """
-    loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + PATIENCE_S
-    while True:
-        try:
-            return await work()
-        except ApiError as error:
-            if error.code != UNAVAILABLE or loop.time() >= give_up_s:
-                raise
-        await asyncio.sleep(RETRY_S)
+    patience = Patience()
+    while (made := await patience.attempt(work)) is None:
+        pass
+    return made
 
 
 class Deltas:

@@ -1,0 +1,81 @@
+"""Streams whose messages a render tier makes: what keeps them alive, and how long they wait for the tier."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.group import request_class
+from qlm.domain.ids import ModelId, RequestId
+from qlm.domain.request import Answer, AnswerKind, RequestMetadata
+from qlm.domain.sampling import Sampling
+from qlm.domain.slo import BatchSlo
+from qlm.gateway.api.openai_shapes import StreamShape
+from qlm.gateway.core.session_events import SendEvent
+from qlm.gateway.http.derendered import DerenderedSink
+from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.derendering import Deltas
+from qlm.gateway.render.state import RenderState, pack
+from support.gateway import SystemClock
+from support.ports import free_port
+from support.rendering import emulated_tiers
+
+PLAIN = RequestMetadata(
+    id=RequestId("r"),
+    cls=request_class(ModelId("m"), BatchSlo(), 0),
+    tenant="t",
+    slo=BatchSlo(),
+    arrival_ns=7_000_000_000,
+    prompt_tokens=5,
+    sampling=Sampling(max_tokens=200),
+    answer=Answer(kind=AnswerKind.CHAT),
+)
+METADATA = replace(
+    PLAIN, extensions=replace(PLAIN.extensions, render_state=pack(RenderState({"model": "m"}, (1, 2))))
+)
+TOKENS = tuple(b"words and words " * 6)
+
+SHOWN = len(TOKENS) // 2
+
+
+@pytest.fixture
+async def away() -> AsyncIterator[RenderClient]:
+    client = RenderClient(f"http://127.0.0.1:{free_port()}", "m", SystemClock())
+    yield client
+    await client.close()
+
+
+def sink_of(deltas: Deltas, shown: int = 0) -> DerenderedSink:
+    sink = DerenderedSink(StreamShape(METADATA, "flex"), deltas, shown)
+    sink.event(SendEvent(len(TOKENS), "", TOKENS))
+    return sink
+
+
+async def test_a_comment_goes_before_the_pieces_that_are_derendered_again() -> None:
+    async with emulated_tiers("m") as tiers:
+        deltas = Deltas(tiers["m"].client, METADATA)
+        sink = sink_of(deltas, shown=SHOWN)
+        sink.keep_alive()
+        assert (await sink.take()).startswith(b":")
+        assert deltas.tokens == 0
+        assert (await sink.take()).startswith(b"data:")
+        assert deltas.tokens > SHOWN
+
+
+async def test_comments_go_on_while_the_tier_is_away(away: RenderClient) -> None:
+    sink = sink_of(Deltas(away, METADATA))
+    taking = asyncio.ensure_future(sink.take())
+    await asyncio.sleep(0)  # until it has begun its first call
+    sink.keep_alive()
+    async with asyncio.timeout(10):
+        assert (await taking).startswith(b":")
+
+
+async def test_a_client_that_leaves_ends_the_wait_for_the_tier(away: RenderClient) -> None:
+    sink = sink_of(Deltas(away, METADATA))
+    taking = asyncio.ensure_future(sink.take())
+    await asyncio.sleep(0)
+    sink.close()
+    async with asyncio.timeout(10):
+        assert await taking == b""

@@ -1,7 +1,6 @@
 """Render tiers of a gateway: emulated in its process, started as a process of their own, or attached to."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +11,7 @@ from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.process import EngineProcess
 from qlm.cli.config.serving import RenderConfig
 from qlm.cli.config.settings import Config, ModelConfig
+from qlm.cli.rendering.supervision import STOP_GRACE_S, Restarts, keep_running
 from qlm.cli.runtime.engines import merged_environment
 from qlm.domain.ports.clock import Clock
 from qlm.domain.shell.tasks import end_tasks
@@ -19,19 +19,25 @@ from qlm.gateway.http.server import create_server, running
 from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.rendering import RenderTier, RenderTiers
 
-_log = logging.getLogger("qlm.cli")
+_KILL_S: Final = 1.0
+"""Time for the end of a killed process, after its grace."""
 
-STOP_GRACE_S: Final = 5.0
-RESTART_PAUSE_S: Final = 1.0
-RESTART_PAUSE_MAX_S: Final = 60.0
 _DEFAULTS: Final = RenderConfig()
+_RESTARTS: Final = Restarts()
 
 
 @asynccontextmanager
-async def render_tiers(config: Config, clock: Clock) -> AsyncIterator[RenderTiers]:
+async def render_tiers(
+    config: Config, clock: Clock, restarts: Restarts = _RESTARTS
+) -> AsyncIterator[RenderTiers]:
     """Provide the render tiers of all models that have one, while inside.
 
     One that is started is not waited for: until it serves, requests that need it are refused with 503.
+
+    Args:
+        config: The configuration.
+        clock: The time.
+        restarts: Pauses before one that has ended is started again.
     """
     async with AsyncExitStack() as stack:
         emulated = any(model.engine == "emulated" and _url(model) is None for model in config.models)
@@ -39,15 +45,14 @@ async def render_tiers(config: Config, clock: Clock) -> AsyncIterator[RenderTier
         tiers = {}
         for model in config.models:
             render = model.render or _DEFAULTS
-            url = _url(model)
-            if url is None and model.engine == "emulated":
-                url = emulated_url
-            elif url is None and model.render is not None:
-                url = await stack.enter_async_context(_launched(config, model, render))
-            if url is not None:
-                client = RenderClient(url, model.id, clock, timeout_s=render.timeout_s)
-                stack.push_async_callback(client.close)
-                tiers[str(model.id)] = RenderTier(client, render.reasons)
+            url = emulated_url if model.engine == "emulated" and _url(model) is None else _url(model)
+            if url is None and model.render is None:
+                continue
+            client = RenderClient(url or _free_address(), model.id, clock, timeout_s=render.timeout_s)
+            stack.push_async_callback(client.close)
+            if url is None:
+                await stack.enter_async_context(_launched(config, model, render, client, restarts))
+            tiers[str(model.id)] = RenderTier(client, render.reasons)
         yield tiers
 
 
@@ -66,16 +71,35 @@ async def _emulated() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _launched(config: Config, model: ModelConfig, render: RenderConfig) -> AsyncIterator[str]:
+async def _launched(
+    config: Config, model: ModelConfig, render: RenderConfig, client: RenderClient, restarts: Restarts
+) -> AsyncIterator[None]:
     """Run `vllm launch render` while inside; start it again when it ends."""
+    name = f"render-{model.id}".replace("/", "_")
+
+    def make() -> EngineProcess:
+        # A port of its own for each start: another process may have taken the one before.
+        client.url = _free_address()
+        command = render_command(config, model, render, int(client.url.rpartition(":")[2]))
+        return EngineProcess(
+            name,
+            command.argv,
+            env=command.env,
+            log_file=config.data_dir / "logs" / f"{name}.log",
+            state_folder=config.data_dir / "engines",
+        )
+
+    supervision = asyncio.create_task(keep_running(f"the render tier of {model.id}", make, restarts))
+    try:
+        yield
+    finally:
+        await end_tasks([supervision], grace_s=STOP_GRACE_S + _KILL_S)
+
+
+def _free_address() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    supervision = asyncio.create_task(_supervise(config, model, render_command(config, model, render, port)))
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        await end_tasks([supervision])
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
 def render_command(config: Config, model: ModelConfig, render: RenderConfig, port: int) -> EngineCommand:
@@ -92,28 +116,3 @@ def render_command(config: Config, model: ModelConfig, render: RenderConfig, por
     folder = config.vllm.pythonpath
     patches = {"PYTHONPATH": str(folder.resolve())} if folder else {}
     return EngineCommand((*argv, *words, *render.extra_args), merged_environment(patches, env))
-
-
-async def _supervise(config: Config, model: ModelConfig, command: EngineCommand) -> None:
-    name = f"render-{model.id}".replace("/", "_")
-    pause_s = RESTART_PAUSE_S
-    while True:
-        process = EngineProcess(
-            name,
-            command.argv,
-            env=command.env,
-            log_file=config.data_dir / "logs" / f"{name}.log",
-            state_folder=config.data_dir / "engines",
-        )
-        try:
-            await process.start()
-            end = await asyncio.shield(process.exited)
-        finally:
-            if process.started:
-                await process.stop(STOP_GRACE_S)
-        _log.warning(
-            "the render tier of %s ended with code %d; it starts again in %.0f s\n%s",
-            *(model.id, end.return_code, pause_s, end.log_tail),
-        )
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, RESTART_PAUSE_MAX_S)

@@ -30,7 +30,11 @@ _WRONG_REQUEST: Final = frozenset({400, 413, 422, 501})
 
 
 class RenderClient:
-    """Client of the render tier of one model; create it inside the event loop that will use it."""
+    """Client of the render tier of one model; create it inside the event loop that will use it.
+
+    Attributes:
+        url: Base address; a tier that is started again may get another one.
+    """
 
     def __init__(self, url: str, model: str, clock: Clock, *, timeout_s: float = 30.0) -> None:
         """Connect with the first call.
@@ -41,7 +45,7 @@ class RenderClient:
             clock: The time.
             timeout_s: Limit for each call.
         """
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._model = model
         self._timeout_s = timeout_s
         self._breaker = Breaker(clock)
@@ -93,7 +97,7 @@ class RenderClient:
     async def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
         if self._breaker.is_open:
             raise self._away("it did not answer the last calls")
-        status, data = await self._post(self._url + path, orjson.dumps(body))
+        status, data = await self._post(self.url + path, orjson.dumps(body))
         if status in _AWAY_STATUSES:
             raise self._failed(f"it answered {status}")
         self._breaker.answered()
@@ -110,7 +114,7 @@ class RenderClient:
 
     def _failed(self, why: str) -> ApiError:
         if self._breaker.failed():
-            _log.warning("the render tier of %s at %s is away: %s", self._model, self._url, why)
+            _log.warning("the render tier of %s at %s is away: %s", self._model, self.url, why)
         return self._away("it does not answer")
 
     def _away(self, why: str) -> ApiError:

@@ -1,8 +1,9 @@
 """Streams whose messages a render tier makes: what keeps them alive, and how long they wait for the tier."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,14 @@ from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo
+from qlm.gateway.api.errors import ApiError, unavailable
 from qlm.gateway.api.openai_shapes import StreamShape
 from qlm.gateway.core.session_events import SendEvent
 from qlm.gateway.http.derendered import DerenderedSink
-from qlm.gateway.render.client import RenderClient
-from qlm.gateway.render.derendering import Deltas
+from qlm.gateway.render.client import UNAVAILABLE, RenderClient
+from qlm.gateway.render.derendering import Deltas, Derendered, patiently
 from qlm.gateway.render.state import RenderState, pack
+from simulation.virtual_loop import VirtualLoop
 from support.gateway import SystemClock
 from support.ports import free_port
 from support.rendering import emulated_tiers
@@ -79,3 +82,30 @@ async def test_a_client_that_leaves_ends_the_wait_for_the_tier(away: RenderClien
     sink.close()
     async with asyncio.timeout(10):
         assert await taking == b""
+
+
+def test_an_answer_waits_for_the_slow_start_of_a_tier_and_not_for_ever() -> None:
+    async def waited_s(away_s: float) -> float:
+        now_s = asyncio.get_running_loop().time
+
+        async def derender() -> Derendered:
+            if now_s() < away_s:
+                raise unavailable("away", UNAVAILABLE)
+            return Derendered({}, None)
+
+        try:
+            await patiently(derender)
+        except ApiError:
+            return -1
+        return now_s()
+
+    assert in_virtual_time(waited_s(60)) == pytest.approx(60, abs=1)
+    assert in_virtual_time(waited_s(600)) == -1
+
+
+def in_virtual_time(work: Coroutine[Any, Any, float]) -> float:
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()

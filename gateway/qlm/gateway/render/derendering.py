@@ -103,7 +103,8 @@ class Patience:
         try:
             made = await work()
         except ApiError as error:
-            self._give_up_s = self._give_up_s or now_s + self._patience_s
+            if self._give_up_s is None:
+                self._give_up_s = now_s + self._patience_s
             if error.code != UNAVAILABLE or now_s >= self._give_up_s:
                 raise
             await asyncio.sleep(RETRY_S)

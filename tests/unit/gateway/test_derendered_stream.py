@@ -17,7 +17,8 @@ from qlm.gateway.api.openai_shapes import StreamShape
 from qlm.gateway.core.session_events import SendEvent
 from qlm.gateway.http.derendered import DerenderedSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
-from qlm.gateway.render.derendering import Deltas, Derendered, patiently
+from qlm.gateway.render.derendering import Deltas, Derendered
+from qlm.gateway.render.patience import patiently
 from qlm.gateway.render.state import RenderState, pack
 from simulation.virtual_loop import VirtualLoop
 from support.gateway import SystemClock

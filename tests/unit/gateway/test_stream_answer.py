@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
@@ -16,7 +14,6 @@ from qlm.gateway.api.openai_shapes import StreamShape
 from qlm.gateway.core.session_events import SendEvent
 from qlm.gateway.http.derendered import DerenderedSink
 from qlm.gateway.http.responses import StreamAnswer
-from qlm.gateway.render import derendering
 from qlm.gateway.render.derendering import Deltas
 from qlm.gateway.render.state import RenderState, pack
 from support.rendering import tiers_at
@@ -33,8 +30,7 @@ ASKED = RequestMetadata(
 )
 
 
-async def test_a_request_whose_stream_the_render_tier_fails_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derendering, "PATIENCE_S", 0.0)
+async def test_a_request_whose_stream_the_render_tier_fails_is_left() -> None:
     metadata = replace(ASKED, extensions=RequestExtensions(render_state=pack(RenderState({}))))
     sent, left = list[bytes](), list[None]()
 
@@ -46,7 +42,8 @@ async def test_a_request_whose_stream_the_render_tier_fails_is_left(monkeypatch:
         sent.append(message.get("body", b""))
 
     async with tiers_at("http://127.0.0.1:9", "m") as tiers:
-        sink = DerenderedSink(StreamShape(metadata, "flex"), Deltas(tiers[ModelId("m")].client, metadata), 0)
+        deltas = Deltas(tiers[ModelId("m")].client, metadata)
+        sink = DerenderedSink(StreamShape(metadata, "flex"), deltas, 0, patience_s=0)
         sink.event(SendEvent(1, "", (65,)))
         answer = StreamAnswer(sink, lambda: left.append(None), lambda: None, {})
         await answer({"type": "http"}, receive, send)

@@ -12,7 +12,8 @@ from qlm.gateway.api.openai_shapes import StreamShape, answer_object, chat_objec
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.sinks import StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
-from qlm.gateway.render.derendering import Deltas, Patience, patiently, piece_end, whole_message
+from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
+from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
 from qlm.gateway.sessions.gateway import Gateway
 
 
@@ -67,13 +68,15 @@ class DerenderedSink:
         given_up: As of `EventSource`.
     """
 
-    def __init__(self, shape: StreamShape, deltas: Deltas, shown: int) -> None:
+    def __init__(
+        self, shape: StreamShape, deltas: Deltas, shown: int, *, patience_s: float = PATIENCE_S
+    ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
         self.interrupted: ApiError | None = None
         self.given_up = False
         self._shape = shape
         self._deltas = deltas
-        self._patience = Patience()
+        self._patience = Patience(patience_s)
         self._shown = shown
         self._ids: list[int] = []
         self._final: SendFinal | None = None

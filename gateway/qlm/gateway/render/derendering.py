@@ -5,9 +5,8 @@ repeats none and changes none: pieces of the log have fixed ends, and ids of too
 the request.
 """
 
-import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.session_events import SendFinal
-from qlm.gateway.render.client import UNAVAILABLE, RenderClient
+from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.state import unpack
 
 PIECE_TOKENS_MAX: Final = 16
@@ -29,13 +28,6 @@ The share is a 16th at first and a 64th of long answers. So the calls of an answ
 its length, and the tokens that they read in proportion to it.
 """
 
-PATIENCE_S: Final = 90.0
-"""Time that an answer waits for a render tier that is away; then it ends with an error. Its log is kept.
-
-`vllm launch render` takes 10 to 30 s to start, on a busy machine longer.
-"""
-
-RETRY_S: Final = 0.25
 _ID_CHARACTERS: Final = 24
 
 
@@ -84,45 +76,6 @@ async def whole_message(client: RenderClient, metadata: RequestMetadata, final: 
     required = chat_request.get("tool_choice") == "required"
     called = final.finish_reason == "stop" if required else "tool_calls" in fields
     return Derendered(fields, _ended_as(final.finish_reason, chat_request, called=called))
-
-
-class Patience:
-    """Wait of one answer for a render tier that is away, from the first failure on."""
-
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
-        self._give_up_s: float | None = None
-
-    async def attempt(self, work: Callable[[], Awaitable[Derendered]]) -> Derendered | None:
-        """Return the result of `work`; None, after a pause, if the render tier is away.
-
-        Raises:
-            ApiError: The render tier fails, or has stayed away.
-        """
-        now_s = asyncio.get_running_loop().time()
-        try:
-            made = await work()
-        except ApiError as error:
-            if self._give_up_s is None:
-                self._give_up_s = now_s + self._patience_s
-            if error.code != UNAVAILABLE or now_s >= self._give_up_s:
-                raise
-            await asyncio.sleep(RETRY_S)
-            return None
-        self._give_up_s = None
-        return made
-
-
-async def patiently(work: Callable[[], Awaitable[Derendered]]) -> Derendered:
-    """Return the result of `work`; a render tier that restarts is waited for.
-
-    Raises:
-        ApiError: The render tier fails, or stays away.
-    """
-    patience = Patience()
-    while (made := await patience.attempt(work)) is None:
-        pass
-    return made
 
 
 class Deltas:

@@ -29,6 +29,6 @@ def test_an_empty_id_is_refused_by_name(command: str, name: str) -> None:
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     done = CliRunner().invoke(main, ["doctor", "--url", "http://me:secret@127.0.0.1:9"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2, "a wrong option"
     assert "expected an address such as http://127.0.0.1:8090, without user and password" in done.output
     assert "secret" not in done.output

@@ -23,7 +23,7 @@ if (folder / "ends-once").exists():
     sys.exit(3)
 
 def stop(*of_signal):
-    time.sleep(0.8)
+    time.sleep(0.8)  # longer than tasks get by default: only a grace of its own lets it end
     (folder / "stopped").touch()
     sys.exit(0)
 

@@ -14,9 +14,9 @@ from qlm.simulator.engine.token_chain import TAIL_IDS, Sentences, TokenChain, di
 SENTENCE = re.compile(r"[A-Z][a-z]+( [a-z]+){3,} [a-z]+\.")
 
 
-def answer(prompt: str, tokens: int, **sampling: object) -> str:
+def answer(prompt: str, tokens: int, sampling: Sampling | None = None) -> str:
     start = hashed_generation(block_tokens=16, context_tokens=100_000, mean_output_tokens=1e9)
-    wanted = Sampling(max_tokens=tokens, ignore_eos=True, **sampling)  # type: ignore[arg-type]
+    wanted = sampling or Sampling(max_tokens=tokens, ignore_eos=True)
     call = EngineCall(call_id="r", prompt_ids=tuple(prompt.encode()), sampling=wanted)
     return bytes(start(call).token_ids(0, tokens)).decode()
 
@@ -59,5 +59,6 @@ def test_a_resumed_answer_goes_on_as_if_it_had_never_stopped() -> None:
 
 
 def test_forbidden_letters_are_left_out() -> None:
-    text = answer("Tell me", 500, min_tokens=500, stop_token_ids=tuple(b"e "))
+    forbidding = Sampling(max_tokens=500, ignore_eos=True, min_tokens=500, stop_token_ids=tuple(b"e "))
+    text = answer("Tell me", 500, forbidding)
     assert not set("e ") & set(text)

@@ -1,6 +1,5 @@
 """Answers whose messages the render tier makes: whole, and as a stream."""
 
-import asyncio
 from functools import partial
 
 from qlm.domain.ids import TokenIds
@@ -10,7 +9,7 @@ from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamShape, answer_object, chat_object
 from qlm.gateway.core.session_events import SendEvent, SendFinal
-from qlm.gateway.http.sinks import StreamSink
+from qlm.gateway.http.sinks import Buffered, StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
@@ -57,23 +56,18 @@ def _client(gateway: Gateway, metadata: RequestMetadata) -> RenderClient:
     return tier.client
 
 
-class DerenderedSink:
+class DerenderedSink(Buffered):
     """Buffers the tokens of a stream, and derenders them when its response takes them.
 
     Pieces of the output log that the client has been shown are derendered again without being sent: that
     brings the parsers into the state in which they were.
-
-    Attributes:
-        interrupted: As of `EventSource`.
-        given_up: As of `EventSource`.
     """
 
     def __init__(
         self, shape: StreamShape, deltas: Deltas, shown: int, *, patience_s: float = PATIENCE_S
     ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
-        self.interrupted: ApiError | None = None
-        self.given_up = False
+        super().__init__()
         self._shape = shape
         self._deltas = deltas
         self._patience = Patience(patience_s)
@@ -81,8 +75,6 @@ class DerenderedSink:
         self._ids: list[int] = []
         self._final: SendFinal | None = None
         self._comments = False
-        self._ready = asyncio.Event()
-        self._closed = False
 
     def event(self, event: SendEvent) -> None:
         """Add tokens."""
@@ -98,15 +90,6 @@ class DerenderedSink:
         """Add the last tokens and the end."""
         self._ids += final.token_ids
         self._final = final
-        self._ready.set()
-
-    def interrupt(self, error: ApiError) -> None:
-        """Keep the error for a response that has not begun."""
-        self.interrupted = error
-
-    def close(self) -> None:
-        """End the stream: the client has disconnected."""
-        self._closed = True
         self._ready.set()
 
     async def take(self) -> bytes:

@@ -29,7 +29,31 @@ class EventSource(Protocol):
         ...
 
 
-class StreamSink:
+class Buffered:
+    """Part of a buffer of a stream: what ends it, and what wakes its response.
+
+    Attributes:
+        interrupted: As of `EventSource`.
+        given_up: As of `EventSource`.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted: ApiError | None = None
+        self.given_up = False
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def interrupt(self, error: ApiError) -> None:
+        """Keep the error for a response that has not begun."""
+        self.interrupted = error
+
+    def close(self) -> None:
+        """End the stream after the buffered bytes."""
+        self._closed = True
+        self._ready.set()
+
+
+class StreamSink(Buffered):
     """Buffers the bytes of a stream until the response writes them.
 
     The buffer of a client that reads slowly is bounded by the length of its answer.
@@ -37,13 +61,10 @@ class StreamSink:
 
     def __init__(self, shape: StreamShape, shown: int) -> None:
         """Begin a stream to a client that already has `shown` output tokens."""
-        self.interrupted: ApiError | None = None
-        self.given_up = False
+        super().__init__()
         self._shape = shape
         self._begun = shown > 0
-        self._ready = asyncio.Event()
         self._chunks: list[bytes] = []
-        self._closed = False
 
     def event(self, event: SendEvent) -> None:
         """Add an event with new text."""
@@ -63,15 +84,6 @@ class StreamSink:
             error = from_outcome(final.outcome, final.detail)
             self._chunks.append(self._shape.error(final.offset, error, final.attainment))
         self.close()
-
-    def interrupt(self, error: ApiError) -> None:
-        """Keep the error for a response that has not begun."""
-        self.interrupted = error
-
-    def close(self) -> None:
-        """End the stream after the buffered bytes."""
-        self._closed = True
-        self._ready.set()
 
     async def take(self) -> bytes:
         """Wait for bytes and return them; empty at the end of the stream."""

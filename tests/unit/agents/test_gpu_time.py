@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.agents.core.stats.gpu_time import BESIDE_WORK, Activity, GpuTime, GpuUse, Interval
+from qlm.agents.core.stats.gpu_time import BESIDE_WORK, RECENT_NS, Activity, GpuTime, GpuUse, Interval
 from qlm.domain.ids import ModelId
 
 A, B = ModelId("a"), ModelId("b")
@@ -37,9 +37,9 @@ def test_the_uses_add_up_to_the_time_and_the_intervals_to_the_uses(
             now_ns += ns
             account.observe(activity, now_ns)
         elif what == "repeats":
-            account.repeats(ns)
+            account.repeats(ns, now_ns)
         else:
-            account.spared(ns)
+            account.spared(ns, now_ns)
         assert account.total_ns == now_ns - began_ns
         assert all(account.ns[use] >= before[use] for use in GpuUse), "a counter only grows"
         before = dict(account.ns)
@@ -57,13 +57,13 @@ def test_the_uses_add_up_to_the_time_and_the_intervals_to_the_uses(
 def test_tokens_computed_again_take_their_time_first_and_no_more_than_generations_run() -> None:
     account = GpuTime()
     account.observe(BUSY, 0)
-    account.repeats(30)
+    account.repeats(30, 0)
     account.observe(BUSY, 20)
     assert (account.ns[GpuUse.AGAIN], account.ns[GpuUse.USEFUL]) == (20, 0)
     account.observe(IDLE, 100)
     assert (account.ns[GpuUse.AGAIN], account.ns[GpuUse.USEFUL]) == (30, 70)
     account.observe(BUSY, 100)
-    account.repeats(500)
+    account.repeats(500, 100)
     account.observe(IDLE, 110)
     account.observe(BUSY, 120)
     account.observe(IDLE, 200)
@@ -76,12 +76,12 @@ def test_tokens_computed_again_take_their_time_first_and_no_more_than_generation
 def test_what_was_not_computed_again_is_taken_back() -> None:
     account = GpuTime()
     account.observe(BUSY, 0)
-    account.repeats(50)
-    account.spared(40)
+    account.repeats(50, 0)
+    account.spared(40, 0)
     account.observe(BUSY, 100)
     assert account.ns[GpuUse.AGAIN] == 10
-    account.spared(40)
-    account.repeats(5)
+    account.spared(40, 100)
+    account.repeats(5, 100)
     account.observe(BUSY, 200)
     assert account.ns[GpuUse.AGAIN] == 15, "what is counted stays counted"
 
@@ -117,3 +117,21 @@ def test_an_interval_keeps_the_reason_that_stood_longest() -> None:
     account.observe(BUSY, 90)
     (interval,) = (each for each in intervals if each.use in BESIDE_WORK)
     assert (interval.began_ns, interval.lasts_ns, interval.activity.why) == (0, 80, "long")
+
+
+def test_time_counts_as_computed_again_from_the_announcement_on() -> None:
+    account = GpuTime()
+    account.observe(BUSY, 0)
+    account.repeats(30, 40)
+    account.observe(BUSY, 60)
+    assert (account.ns[GpuUse.USEFUL], account.ns[GpuUse.AGAIN]) == (40, 20)
+
+
+def test_an_instance_that_generates_is_observed_again_after_a_while_or_for_another_model() -> None:
+    account = GpuTime()
+    assert not account.generates(A, 0)
+    account.observe(BUSY, 0)
+    assert account.generates(A, RECENT_NS - 1)
+    assert not account.generates(B, 1) and not account.generates(A, RECENT_NS)
+    account.observe(IDLE, 1)
+    assert not account.generates(A, 2) and account.idle

@@ -32,7 +32,7 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
 from qlm.agents.core.scheduling.scheduler import serve
 from qlm.agents.core.state import AgentSettings, AgentState
-from qlm.agents.core.stats.activity import WaitingModels, activity, computing_again_ns, waiting_here
+from qlm.agents.core.stats.activity import WaitingModels, activity, computing_again_ns, generates_still, waiting_here
 from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
@@ -102,7 +102,8 @@ class Agent:
             if state.prefetch.stale:
                 actions += prefetch(state, now_ns)
             stats.operations.seen(now_ns)
-            self.account(now_ns)
+            if not generates_still(state, now_ns):
+                self.account(now_ns)
         actions += output_log.flush(state, now_ns)
         if requests.to_restore:
             actions += leases.restorations(requests, times, state.alarm, now_ns)
@@ -226,7 +227,7 @@ class Agent:
             return
         stats.work.stopped(tracked)
         if len(tracked.output) == tracked.resumed_at:
-            stats.gpu_time.spared(computing_again_ns(state, tracked))
+            stats.gpu_time.spared(computing_again_ns(state, tracked), now_ns)
         if event.cached_tokens is not None:
             stats.work.found(tracked, event.cached_tokens)
             stats.prompts.ended(tracked, event.cached_tokens)

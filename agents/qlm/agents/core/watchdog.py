@@ -69,7 +69,7 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     if model is None or not settings.silence_s:
         return []
     requests = state.requests
-    watch.observe(requests, state.stats.work, now_ns)
+    watch.observe(requests, state.stats.work, now_ns, settings.silence_s)
     if watch.restarting:
         return []
     allowance = Allowance(

@@ -7,6 +7,7 @@ later version is kept as JSON text in `unknown`, and written again with the reco
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from qlm.domain.errors import InvalidValueError
@@ -16,6 +17,9 @@ from qlm.domain.ids import ModelId
 EXTENSIONS_BYTES_MAX: Final = 65_536
 """Longest extensions of one message or log entry, as JSON."""
 
+_SHORT: Final = (int, float, bool)
+"""Types of values without a length of their own."""
+
 LEVELS_MAX: Final = 16
 """Deepest nesting of an unknown field."""
 
@@ -23,6 +27,7 @@ Unknown = tuple[tuple[str, str], ...]
 """Names of unknown fields, sorted, each with its value as JSON text."""
 
 
+@cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in kind.__slots__ if name != "unknown")
 
@@ -157,6 +162,8 @@ def extensions_from_plain(kind: type[E], plain: object, path: str = "extensions"
 
 def merged(former: Merged, latter: Merged) -> Merged:
     """Return the fields of both; where both have one, that of `latter`."""
+    if former is NO_LOG_EXTENSIONS or former is NO_CLASS_EXTENSIONS:
+        return latter
     values = {name: getattr(latter, name) for name in _names(type(latter))}
     unknown = sorted({**dict(former.unknown), **dict(latter.unknown)}.items())
     given = {name: value for name, value in values.items() if value is not None}
@@ -169,7 +176,8 @@ def check_size(extensions: Extensions) -> None:
     Raises:
         InvalidValueError: They are.
     """
-    if plain := extensions_to_plain(extensions):
+    plain = extensions_to_plain(extensions)
+    if not all(type(value) in _SHORT for value in plain.values()):
         size_bytes = len(json.dumps(plain, ensure_ascii=False).encode())
         if size_bytes > EXTENSIONS_BYTES_MAX:
             raise InvalidValueError("extensions", size_bytes, f"at most {EXTENSIONS_BYTES_MAX} bytes of JSON")

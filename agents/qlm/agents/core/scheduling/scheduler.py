@@ -176,7 +176,7 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
         request = tracked.request
         state.queue.last_slo_start = SloStart(now_ns, request.cls.priority, request.model)
     work.started(tracked, len(call.prompt_ids))
-    state.stats.gpu_time.repeats(computing_again_ns(state, tracked))
+    state.stats.gpu_time.repeats(computing_again_ns(state, tracked), now_ns)
     if resumed and tracked.claim.epoch is not None:
         actions.append(ReportResumed(id=tracked.id, epoch=tracked.claim.epoch))
     actions.append(Submit(id=tracked.id, call=call))

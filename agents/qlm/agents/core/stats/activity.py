@@ -29,6 +29,13 @@ def activity(state: AgentState, waiting: WaitingModels, now_ns: int) -> Activity
     return _idle(state, model, waiting(), now_ns)
 
 
+def generates_still(state: AgentState, now_ns: int) -> bool:
+    """Return whether the instance generates for the model of its last observation, a recent one."""
+    engines = state.engines
+    generates = bool(state.requests.calls) and engines.swapping_to is None
+    return generates and state.stats.gpu_time.generates(engines.active, now_ns)
+
+
 def waiting_here(state: AgentState) -> frozenset[ModelId]:
     """Return the models with requests that wait in this agent or in its virtual queue."""
     tracked_models = {tracked.request.model for tracked in state.requests.all.values() if not tracked.ended}

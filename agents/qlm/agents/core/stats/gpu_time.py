@@ -35,6 +35,9 @@ class GpuUse(StrEnum):
 BESIDE_WORK: Final = (GpuUse.IDLE_AWAKE, GpuUse.IDLE_LOADABLE)
 """Idle while work waits."""
 
+RECENT_NS: Final = 500_000_000
+"""Age of an observation up to which an instance that still does the same need not be observed again."""
+
 _NOTHING_RUNS: Final = frozenset({*BESIDE_WORK, GpuUse.IDLE})
 
 
@@ -98,6 +101,9 @@ class GpuTime:
 
     Args:
         on_interval: Receives each interval when it is over.
+
+    Attributes:
+        idle: Nothing ran at the last observation.
     """
 
     def __init__(self, on_interval: Callable[[Interval], None] = _ignore) -> None:
@@ -108,6 +114,7 @@ class GpuTime:
         self._interval: Interval | None = None
         self._at_ns = 0
         self._again_ns = 0
+        self.idle = False
 
     @property
     def ns(self) -> Mapping[GpuUse, int]:
@@ -125,38 +132,38 @@ class GpuTime:
         return sum(self._ns.values())
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing ran at the last observation."""
-        return self._activity is not None and self._activity.use in _NOTHING_RUNS
-
-    @property
     def present(self) -> Interval | None:
         """The interval that lasts."""
         return self._interval
 
     def observe(self, activity: Activity, now_ns: int) -> None:
         """Count the time since the last observation for the activity of then, and note the present one."""
-        before = self._activity
-        # A clock that was set back must not reduce a sum.
-        elapsed_ns = 0 if before is None else max(0, now_ns - self._at_ns)
-        if before is not None and before.use is GpuUse.USEFUL:
-            again_ns = min(self._again_ns, elapsed_ns)
-            self._again_ns -= again_ns
-            self._spend(before, GpuUse.AGAIN, again_ns)
-            self._spend(before, GpuUse.USEFUL, elapsed_ns - again_ns)
-        elif before is not None:
-            self._spend(before, before.use, elapsed_ns)
+        self._count(now_ns)
         if activity.use is not GpuUse.USEFUL:
             self._again_ns = 0
-        self._activity, self._at_ns = activity, now_ns
+        self._activity, self.idle = activity, activity.use in _NOTHING_RUNS
 
-    def repeats(self, lasts_ns: int) -> None:
-        """Count the next time of running generations as computed again."""
-        self._again_ns += lasts_ns
+    def generates(self, model: ModelId | None, now_ns: int) -> bool:
+        """Return whether generations of this model ran at the last observation, which is recent."""
+        before = self._activity
+        return (
+            before is not None
+            and before.use is GpuUse.USEFUL
+            and before.model == model
+            and now_ns - self._at_ns < RECENT_NS
+        )
 
-    def spared(self, lasts_ns: int) -> None:
+    def repeats(self, lasts_ns: int, now_ns: int) -> None:
+        """Count the time of running generations from now on as computed again."""
+        if lasts_ns:
+            self._count(now_ns)
+            self._again_ns += lasts_ns
+
+    def spared(self, lasts_ns: int, now_ns: int) -> None:
         """Take back what `repeats` announced, since it was not computed, as far as it is not counted yet."""
-        self._again_ns = max(0, self._again_ns - lasts_ns)
+        if lasts_ns:
+            self._count(now_ns)
+            self._again_ns = max(0, self._again_ns - lasts_ns)
 
     def pause(self) -> None:
         """Count nothing until the next observation."""
@@ -169,14 +176,27 @@ class GpuTime:
             self.on_interval(self._interval)
         self._interval = None
 
-    def _spend(self, activity: Activity, use: GpuUse, lasts_ns: int) -> None:
+    def _count(self, now_ns: int) -> None:
+        """Count the time since the last observation for the activity of then."""
+        before, since_ns = self._activity, self._at_ns
+        self._at_ns = now_ns
+        if before is None:
+            return
+        # A clock that was set back must not reduce a sum.
+        elapsed_ns = max(0, now_ns - since_ns)
+        again_ns = min(self._again_ns, elapsed_ns) if before.use is GpuUse.USEFUL else 0
+        self._again_ns -= again_ns
+        self._spend(before, GpuUse.AGAIN, again_ns, since_ns)
+        self._spend(before, before.use, elapsed_ns - again_ns, since_ns)
+
+    def _spend(self, activity: Activity, use: GpuUse, lasts_ns: int, since_ns: int) -> None:
         if not lasts_ns:
             return
         self._ns[use] += lasts_ns
         present = self._interval
         if present is None or (present.use, present.activity.model) != (use, activity.model):
             self.close()
-            began_ns = self._at_ns
+            began_ns = since_ns
             if use is GpuUse.USEFUL and present is not None:
                 began_ns = max(began_ns, present.ended_ns)
             present = self._interval = Interval(began_ns=began_ns, lasts_ns=0, activity=activity, use=use)

@@ -10,6 +10,12 @@ from qlm.domain.ids import ModelId
 GAP_MAX_NS: Final = 1_000_000_000
 """Most silence between two observations: a paused agent and a clock that is set make none."""
 
+LOOK_MAX_NS: Final = 2_000_000_000
+"""Longest time between two looks at each request."""
+
+LOOKS: Final = 8
+"""Least number of looks at a request within the silence that is allowed."""
+
 STRIKES_NS: Final = 60_000_000_000
 """Time for which a cut request or a broken answer counts against its engine."""
 
@@ -61,6 +67,9 @@ class ProgressWatch:
         self._longest_ns = 0
         self._calls: dict[str, tuple[int, int]] = {}
         self._begun: set[str] = set()
+        self._ran = False
+        self._unlooked_ns = 0
+        self._scarce = False
 
     @property
     def silent_s(self) -> float:
@@ -83,21 +92,37 @@ class ProgressWatch:
         self._calls.clear()
         self._begun.clear()
         self._strike_times_ns.clear()
+        self._ran, self._unlooked_ns, self._scarce = False, 0, False
 
     def began(self, call_id: str) -> None:
         """Note the first token of a generation."""
         self._begun.add(call_id)
 
-    def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int) -> None:
-        """Add the time since the last observation to the silence of those that got no token in it."""
+    def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int, silence_s: float) -> None:
+        """Add the time since the last observation to the silence of those that got no token in it.
+
+        Each request is looked at several times within `silence_s`, the shortest silence that matters, and at
+        each observation once one may have been silent for that long.
+        """
         passed_ns = min(max(0, now_ns - self._observed_ns), GAP_MAX_NS)
         self._observed_ns = now_ns
         advanced = work.output_tokens != self._tokens
         self._tokens = work.output_tokens
         self.answered |= advanced
-        self._silent_ns = 0 if advanced or not self._calls else self._silent_ns + passed_ns
+        self._silent_ns = 0 if advanced or not self._ran else self._silent_ns + passed_ns
+        self._ran = bool(requests.calls)
         # Without free blocks the engine may have preempted a request, which then waits for others to end.
-        counts_ns = passed_ns if requests.kv.free_blocks else -1
+        self._scarce |= not requests.kv.free_blocks
+        self._unlooked_ns += passed_ns
+        silence_ns = round(silence_s * 1e9)
+        due = self._unlooked_ns >= min(LOOK_MAX_NS, silence_ns // LOOKS)
+        if due or self._longest_ns + self._unlooked_ns >= silence_ns:
+            self._look(requests)
+
+    def _look(self, requests: RequestTable) -> None:
+        """Add the time since the last look to the silence of each request that got no token in it."""
+        counts_ns = -1 if self._scarce else self._unlooked_ns
+        self._unlooked_ns, self._scarce = 0, False
         moved_up = self._moved_up()
         before, self._calls, longest_ns = self._calls, {}, 0
         for call_id, tracked in requests.calls.items():

@@ -12,12 +12,14 @@ CLASSES_MAX: Final = 100
 KEEP: Final = 1 - 1 / 500
 """Factor by which each prompt of a class reduces the weight of its earlier ones."""
 
+_NONE: Final = (0.0, 0.0, 0.0, 0.0)
+
 
 class PromptCache:
     """Sums for `CachedPrompts`, of all models of an instance: they outlive a swap."""
 
     def __init__(self) -> None:
-        self._sums: dict[RequestClass, tuple[float, ...]] = {}
+        self._sums: dict[RequestClass, tuple[float, float, float, float]] = {}
 
     def ended(self, tracked: TrackedRequest, cached_tokens: int) -> None:
         """Count the prompt of an answer that has ended; a resumed one would find what it left itself."""
@@ -25,9 +27,13 @@ class PromptCache:
             return
         cls, prompt_tokens = tracked.request.cls, tracked.request.prompt_tokens
         found = min(prompt_tokens, max(0, cached_tokens))
-        new = (1, int(found > 0), prompt_tokens, found)
-        before = self._sums.pop(cls, (0.0,) * len(new))
-        self._sums[cls] = tuple(KEEP * each + more for each, more in zip(before, new, strict=True))
+        prompts, hits, tokens, cached = self._sums.pop(cls, _NONE)
+        self._sums[cls] = (
+            KEEP * prompts + 1,
+            KEEP * hits + (found > 0),
+            KEEP * tokens + prompt_tokens,
+            KEEP * cached + found,
+        )
         if len(self._sums) > CLASSES_MAX:
             del self._sums[next(iter(self._sums))]
 

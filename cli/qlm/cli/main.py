@@ -53,6 +53,9 @@ _HELP: Final = {
     "simulate": {
         "simulate": "Simulate the scenario in a YAML file: production decisions in virtual time.",
     },
+    "compare": {
+        "compare": "Simulate the same requests under several policies, and print one table.",
+    },
     "evaluate.command": {
         "evaluate": "Measure the accuracy of estimates and engine model, or simulate figures of papers.",
     },

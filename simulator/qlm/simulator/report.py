@@ -84,7 +84,9 @@ def requests_csv(result: SimulationResult) -> str:
 
 
 def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> dict[str, Any]:
-    """Summarize a run: shares of all submitted requests, latencies and throughput of the answered ones.
+    """Summarize a run: shares of submitted requests, latencies and throughput of the answered ones.
+
+    Shares and latencies leave out what arrived during the scenario's `warm_up_s`.
 
     Args:
         result: Result of the run.
@@ -102,7 +104,8 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "seed": result.seed,
         "capacity_rps": result.scenario.capacity_rps,
         "submitted": len(workload),
-        "attainment": _share(outcomes.met),
+        "counted": int(counted_rows(result).sum()),
+        "attainment": _share(outcomes.met[counted_rows(result)]),
         "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},
         "latency_by_class": {name: _latencies(result, rows & answered) for name, rows in by_class(result)},
         "reading_by_class": {name: _reading(outcomes, rows) for name, rows in by_class(result)},
@@ -139,10 +142,16 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
     }
 
 
+def counted_rows(result: SimulationResult) -> npt.NDArray[np.bool_]:
+    """Return the mask of the requests that arrived after the warm-up."""
+    return result.workload.arrival_ns >= round(result.scenario.warm_up_s * 1e9)
+
+
 def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.bool_]]]:
-    """Return each SLO class that has requests, with the mask of its rows."""
+    """Return each SLO class that has counted requests, with the mask of their rows."""
+    counted = counted_rows(result)
     rows = [
-        (each.name, result.workload.slo_class == number)
+        (each.name, counted & (result.workload.slo_class == number))
         for number, each in enumerate(result.scenario.slo_classes)
     ]
     return [(name, mask) for name, mask in rows if mask.any()]

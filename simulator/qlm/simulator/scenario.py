@@ -96,7 +96,8 @@ class SimulatedInstance:
 
     Attributes:
         kind: Key of `Scenario.fleet.kinds`.
-        models: Models that it may serve; the first is awake at the start.
+        models: Models that it may serve.
+        awake: Model that is awake at the start; None for the first.
         swap_tiers: Tiers in which models may sleep.
         batching: Batch policy of its engines; None for the engine's own rule, which `fcfs` equals.
     """
@@ -104,6 +105,7 @@ class SimulatedInstance:
     id: InstanceId
     kind: str
     models: tuple[ModelId, ...]
+    awake: ModelId | None = None
     swap_tiers: tuple[SwapTier, ...] = (SwapTier.WARM, SwapTier.RELOAD)
     batching: str | None = None
 
@@ -205,6 +207,7 @@ class Scenario:
         host_kv_bytes: Host memory per instance for offloaded KV blocks; 0 for none.
         append_interval_s: Interval at which tokens are written to the output log.
         horizon_s: Latest end of the simulation; unfinished requests then count as missed.
+        warm_up_s: Start of the simulation: what arrives in it is left out of attainment and latencies.
     """
 
     name: str
@@ -223,6 +226,7 @@ class Scenario:
     host_kv_bytes: int = 0
     append_interval_s: float = 1.0
     horizon_s: float | None = None
+    warm_up_s: float = 0.0
 
     def true_profile(self, model: ModelId, kind: str) -> Profile:
         """Return the profile by which engines of a model run on a kind of accelerator."""

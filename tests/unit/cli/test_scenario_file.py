@@ -457,6 +457,19 @@ def test_a_model_sets_how_its_engines_schedule(tmp_path: Path, setting: bool | N
         assert profile.async_scheduling == (setting if model == "mistral-7b" and setting is not None else own)
 
 
+def test_an_instance_says_which_of_its_models_is_awake_at_the_start(tmp_path: Path) -> None:
+    plain = load_scenario(written(tmp_path, SOUND)).instances[0]
+    assert plain.awake is None
+    chosen = load_scenario(written(tmp_path, changed("instances.0.awake", plain.models[-1]))).instances[0]
+    assert chosen.awake == plain.models[-1]
+    with pytest.raises(ConfigError, match=r"instances\.0\.awake is 'other'; expected one of its models: "):
+        load_scenario(written(tmp_path, changed("instances.0.awake", "other")))
+
+
+def test_a_warm_up_arrives(tmp_path: Path) -> None:
+    assert load_scenario(written(tmp_path, changed("limits.warm_up_s", 30))).warm_up_s == 30.0
+
+
 def test_the_quickstart_needs_no_trace() -> None:
     scenario = load_scenario(ROOT / "examples/scenarios/quickstart.yaml")
     workload = scenario.make_workload(Seeds(1))

@@ -37,3 +37,19 @@ def test_what_streams_lost_is_in_the_summary() -> None:
     assert [(each["name"], each["requests"], each["prompts_cut"], each["left_out"]) for each in streams] == [
         ("a", 5, 2, 0)
     ]
+
+
+def test_requests_of_the_warm_up_are_left_out_of_shares_and_latencies() -> None:
+    subject = scenario(workload(300, rate_rps=100.0, output_tokens=150.0, classes=1), instances=1)
+    subject = replace(subject, slo_classes=(HASTY,))
+    whole, counted = run(subject), run(replace(subject, warm_up_s=1.5))
+    late = counted.workload.arrival_ns >= 1_500_000_000
+    assert 0 < late.sum() < 300
+    summed = summary(counted)
+    assert (summed["submitted"], summed["counted"]) == (300, late.sum())
+    assert (counted.outcomes.met == whole.outcomes.met).all(), "the simulation itself is the same"
+    assert summed["attainment"] == summed["attainment_by_class"]["hasty"] == counted.outcomes.met[late].mean()
+    assert summed["attainment"] != summary(whole)["attainment"]
+    assert summed["throughput_rps"] == summary(whole)["throughput_rps"]
+    nothing = summary(run(replace(subject, warm_up_s=1e6)))
+    assert (nothing["attainment"], nothing["attainment_by_class"]) == (None, {})

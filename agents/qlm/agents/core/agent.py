@@ -32,7 +32,13 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
 from qlm.agents.core.scheduling.scheduler import serve
 from qlm.agents.core.state import AgentSettings, AgentState
-from qlm.agents.core.stats.activity import WaitingModels, activity, computing_again_ns, generates_still, waiting_here
+from qlm.agents.core.stats.activity import (
+    WaitingModels,
+    activity,
+    computing_again_ns,
+    generates_still,
+    waiting_here,
+)
 from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork

@@ -1,6 +1,6 @@
 """Loading of a scenario: its file, profiles and traces are read and checked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +68,10 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
     return Scenario(
         name=file.name,
         models=models,
-        instances=tuple(_simulated(instance) for instance in instances),
+        instances=tuple(
+            replace(_simulated(instance), awake=awake)
+            for instance, awake in zip(instances, _awake(file), strict=True)
+        ),
         fleet=costs,
         slo_classes=tuple(
             SloClass(name=name, slo=section.slo(), priority=section.priority, on_miss=section.on_miss)
@@ -89,6 +92,7 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
         host_kv_bytes=round(file.limits.host_kv_gib * GIB),
         append_interval_s=file.limits.append_interval_ms / 1000,
         horizon_s=file.limits.horizon_s,
+        warm_up_s=file.limits.warm_up_s,
     )
 
 
@@ -107,6 +111,22 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
         for section in file.instances
         for name in section.ids
     )
+
+
+def _awake(file: ScenarioFile) -> Iterator[ModelId | None]:
+    """Yield the model that each instance starts with, where the file sets one.
+
+    Raises:
+        ConfigError: The instance does not serve it.
+    """
+    for index, section in enumerate(file.instances):
+        if section.awake is not None and section.awake not in section.models:
+            raise ConfigError(
+                f"instances.{index}.awake is {section.awake!r}; "
+                f"expected one of its models: {', '.join(section.models)}"
+            )
+        for _ in section.ids:
+            yield None if section.awake is None else ModelId(section.awake)
 
 
 def _as_config(file: ScenarioFile, instances: Sequence[InstanceConfig]) -> Config:

@@ -94,7 +94,8 @@ class InstanceSection(Section):
         count: Number of instances; without it, one instance with the name `id`.
         accelerator: Kind of accelerator, as in the profiles.
         gpus: Accelerators that its engines span.
-        models: Ids of models it may serve; the first is awake at the start.
+        models: Ids of models it may serve.
+        awake: Which of them is awake at the start; without it, the first.
         host_memory_gib: Host memory for sleeping models, and for prefetched weights files.
         swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
         batched_tokens_max: Most tokens of one iteration; without it, the profile's.
@@ -106,6 +107,7 @@ class InstanceSection(Section):
     accelerator: str = Field(min_length=1, max_length=40)
     gpus: int = Field(1, ge=1, le=64)
     models: tuple[str, ...] = Field(min_length=1)
+    awake: str | None = None
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
@@ -276,12 +278,14 @@ class LimitsSection(Section):
         host_kv_gib: Host memory per instance for offloaded KV blocks.
         append_interval_ms: Time between two writes of a running request's tokens to the output log.
         horizon_s: Latest end of the simulation; unfinished requests then count as missed.
+        warm_up_s: Start of the simulation whose requests count neither as met nor as missed.
     """
 
     queue_depth_max: int = Field(1_000_000, ge=1, le=100_000_000)
     host_kv_gib: float = Field(0.0, ge=0, le=1_000_000)
     append_interval_ms: float = Field(1000.0, gt=0, le=3_600_000)
     horizon_s: Duration | None = None
+    warm_up_s: Seconds = 0.0
 
 
 Models = Annotated[tuple[ModelSection, ...], Field(min_length=1, max_length=MODELS_MAX)]

@@ -79,10 +79,10 @@ class SimulatedFleet:
         self._hosted: dict[tuple[str, ModelId, int, str | None], HostedModel] = {}
 
     def start(self) -> None:
-        """Start all instances, each with its first model loaded."""
+        """Start all instances, each with a model loaded."""
         self._services.waiting.on_change = self._waiting_changed
         for number, instance in enumerate(self.instances):
-            self._bring_up(number, instance.models[0])
+            self._bring_up(number, instance.awake or instance.models[0])
 
     def number_of(self, instance: InstanceId) -> int:
         """Return an instance's number."""

@@ -1,0 +1,126 @@
+"""`qlm compare`: compare policies in simulation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+
+from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.commands.simulation_options import PolicyType, drawing
+from qlm.cli.comparison.report import cells, plain, runs_csv, shown
+from qlm.cli.comparison.runs import Plan, Run, run
+from qlm.cli.inspect.console import console
+from qlm.cli.scenario.output import make_folder, write_files
+from qlm.simulator.policies import Policy
+from qlm.simulator.simulation import Progress
+
+_LOAD = click.FloatRange(min=0, min_open=True)
+
+
+class _Several(click.ParamType[tuple[Any, ...]]):
+    """Values with commas between them, each of one type."""
+
+    def __init__(self, each: click.ParamType[Any]) -> None:
+        self._each = each
+        self.name = each.name
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Any, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        values = tuple(self._each.convert(part, param, ctx) for part in parts)
+        if len(set(parts)) < len(parts):
+            self.fail(f"{value!r} names one of them twice; expected each once", param, ctx)
+        return values
+
+
+@click.command("compare")
+@click.argument("scenarios", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="SCENARIO...")
+@click.option(
+    "--policy",
+    "policies",
+    type=_Several(PolicyType()),
+    default="qlm,edf+rules,fcfs",
+    show_default=True,
+    help="Policies as of `qlm simulate`, with commas; the others are compared with the first.",
+)
+@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of seeds.")
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="First of them.")
+@click.option(
+    "--load",
+    "loads",
+    type=_Several(_LOAD),
+    default="1",
+    show_default=True,
+    help="Factors on all arrival rates, with commas.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for compare.csv: one row per simulation."
+)
+@click.option("--plots", is_flag=True, help="Also draw compare.png into the folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare_command(
+    scenarios: tuple[Path, ...],
+    policies: tuple[Policy, ...],
+    seeds: int,
+    first_seed: int,
+    loads: tuple[float, ...],
+    out: Path | None,
+    plots: bool,
+    as_json: bool,
+) -> None:
+    """Simulate the same requests under several policies, and print one table.
+
+    Each policy gets the same requests for each seed, so differences between policies are paired.
+    docs/simulator.md explains the columns.
+    """
+    if plots and out is None:
+        raise click.UsageError("--plots needs --out, a folder for the picture.")
+    plan = Plan(
+        scenarios=scenarios,
+        policies=policies,
+        loads=loads,
+        seeds=range(first_seed, first_seed + seeds),
+    )
+    with errors_in_one_line():
+        draw = drawing("comparison") if plots else None
+        if out is not None:
+            make_folder(out)
+        runs = list(_runs(plan))
+        found = list(cells(runs))
+        if out is not None:
+            write_files(out, {"compare.csv": runs_csv(runs).encode()})
+        if draw is not None and out is not None:
+            draw(found, out)
+    if as_json:
+        click.echo(orjson.dumps(plain(found), option=orjson.OPT_INDENT_2))
+    else:
+        console().print(shown(found), crop=False)
+
+
+def _runs(plan: Plan) -> Iterator[Run]:
+    with _progress(plan.size) as (on_run, on_progress):
+        yield from run(plan, on_run, on_progress)
+
+
+@contextmanager
+def _progress(size: int) -> Iterator[tuple[Callable[[int, str], None], Callable[[Progress], None]]]:
+    """Show on a terminal what is simulated; yield the functions that report it."""
+    with Console(stderr=True).status("reading the scenarios") as status:
+        name = ""
+
+        def on_run(number: int, what: str) -> None:
+            nonlocal name
+            name = f"{number} of {size}: {what}"
+            status.update(name)
+
+        def on_progress(progress: Progress) -> None:
+            status.update(f"{name}; {progress.ended} of {progress.requests} requests")
+
+        yield on_run, on_progress

@@ -1,0 +1,159 @@
+"""`qlm compare`: the same requests under several policies, in one table."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qlm.cli.comparison.report import cells, runs_csv, shown
+from qlm.cli.comparison.runs import Figures, Run
+from qlm.cli.comparison.statistics import interval, spread
+from qlm.cli.inspect.layout import lines
+from qlm.cli.main import main
+
+SCENARIO = """
+name: {name}
+models:
+  - {{id: mistral-7b, context_tokens: 8192}}
+instances:
+  - {{id: gpu, accelerator: A10, models: [mistral-7b]}}
+slo_classes:
+  chat: {{ttft_ms: 2000}}
+workload:
+  - name: chat
+    arrivals: {{poisson: {{rate_rps: 10, requests: 40}}}}
+    lengths:
+      prompt_tokens: {{lognormal: {{median: 300, sigma: 0.8, max: 2000}}}}
+      output_tokens: {{lognormal: {{median: 40, sigma: 0.6, max: 300}}}}
+    model: mistral-7b
+    slo: chat
+    max_tokens: {{fixed: 300}}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO.format(name="small"), "utf-8")
+    return path
+
+
+def compare(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["compare", *(str(each) for each in arguments)])
+
+
+def a_run(policy: str, seed: int, met: float) -> Run:
+    figures = Figures(
+        met=met,
+        worst_class=met / 2,
+        served_rps=2.0,
+        p99_first_token_s=1.5,
+        swaps=3,
+        evictions=4,
+        again=0.01,
+        idle=0.02,
+    )
+    return Run(scenario="s", load=1.0, policy=policy, seed=seed, figures=figures)
+
+
+def test_each_policy_gets_the_same_requests_and_rows_are_those_of_simulate(
+    scenario: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = compare(
+        scenario, "--policy", "fcfs,edf", "--seeds", "2", "--first-seed", "4", "--load", "0.5,2", "--out", out
+    )
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(io.StringIO((out / "compare.csv").read_text("utf-8"))))
+    found = [(row["load"], row["seed"], row["policy"]) for row in rows]
+    assert found == [(load, s, p) for load in ("0.5", "2") for s in ("4", "5") for p in ("fcfs", "edf")]
+    alone = CliRunner().invoke(
+        main,
+        ["simulate", str(scenario), "--policy", "edf", "--seed", "5", "--load", "2", "--json"],
+    )
+    summed = json.loads(alone.stdout)
+    assert float(rows[-1]["met"]) == pytest.approx(summed["attainment"], rel=1e-5)
+    assert float(rows[-1]["served_rps"]) == pytest.approx(summed["throughput_rps"], rel=1e-5)
+
+
+def test_differences_to_the_first_policy_are_paired_by_seed() -> None:
+    runs = [
+        a_run(policy, seed, met)
+        for seed, one, other in ((1, 0.5, 0.6), (2, 0.9, 0.98))
+        for policy, met in (("first", one), ("other", other))
+    ]
+    first, other = cells(runs)
+    assert first.difference is None and first.means.met == pytest.approx(0.7)
+    assert other.difference == pytest.approx(0.09)
+    assert other.difference_95 is not None and other.difference_95[0] == pytest.approx(0.09 - 12.706 * 0.01)
+    assert other.met_spread == pytest.approx(0.38 / 2**0.5)
+    text = "\n".join(lines(shown([first, other]), 200))
+    assert "against first, points" in text and "+9.0 [-3.7, +21.7]" in text and "means over 2 seeds" in text
+    assert len(runs_csv(runs).splitlines()) == 5
+
+
+def test_one_seed_has_no_spread_and_no_interval() -> None:
+    first, other = cells([a_run("first", 1, 0.5), a_run("other", 1, 0.6)])
+    assert (first.met_spread, other.difference_95) == (None, None)
+    assert "+10.0" in "\n".join(lines(shown([first, other]), 200))
+
+
+@pytest.mark.parametrize(("count", "t"), [(3, 4.303), (11, 2.228), (31, 2.042)])
+def test_intervals_are_by_students_t(count: int, t: float) -> None:
+    values = [float(each % 2) for each in range(count)]
+    centre, (low, high) = sum(values) / count, interval(values) or (0.0, 0.0)
+    deviation = spread(values) or 0.0
+    assert low + high == pytest.approx(2 * centre)
+    assert high - centre == pytest.approx(t * deviation / count**0.5, rel=2e-3)
+
+
+def test_the_picture_has_bars_for_one_load_and_lines_for_several(scenario: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(SCENARIO.format(name="other"), "utf-8")
+    for name, loads in (("one", "1"), ("two", "0.5,1")):
+        done = compare(
+            scenario,
+            other,
+            "--policy",
+            "fcfs,sjf",
+            "--seeds",
+            "1",
+            "--load",
+            loads,
+            "--plots",
+            "--out",
+            tmp_path / name,
+            "--json",
+        )
+        assert done.exit_code == 0, done.output
+        assert len(json.loads(done.stdout)) == 4 * len(loads.split(","))
+        assert (tmp_path / name / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--policy", "fcfs,none"), "none"),
+        (("--policy", "fcfs,fcfs"), "names one of them twice"),
+        (("--load", "1,0"), "0"),
+        (("--load", "1,,2"), "valid float"),
+        (("--plots",), "--plots needs --out"),
+        (("--seeds", "0"), "1<=x<=1000"),
+    ],
+)
+def test_a_wrong_option_is_named_and_nothing_simulated(
+    arguments: tuple[str, ...], message: str, scenario: Path
+) -> None:
+    done = compare(scenario, *arguments)
+    assert done.exit_code == 2 and message in done.output
+
+
+def test_all_scenarios_are_read_before_the_first_simulation(scenario: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("name: wrong\n", "utf-8")
+    done = compare(scenario, wrong)
+    assert done.exit_code == 2 and str(wrong) in done.output
+    assert "comparison" not in done.output

@@ -38,7 +38,10 @@ An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bod
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
 `origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
 listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
-`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. On the port \
+`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. With \
+`http.api_keys: required`, every route for clients but those of health needs an API key: without a good one \
+it is 401 `invalid_api_key`, with one for operators alone 403 `missing_scope`, and 503 `store_unavailable` \
+when keys cannot be read. On the port \
 for clients, they are 410 `moved_to_admin` in this version; the message names the right address. \
 What breaks a limit of \
 [connections](configuration.md#connections) is 400, 408, 414, 431 or 503 by its code below. \
@@ -103,6 +106,8 @@ OF_CONNECTIONS: Final = {breach: str(refusal(breach, ConnectionLimits()).status)
 OF_EVERY_ROUTE: Final = frozenset(
     {
         ("401", "admin_token_required"),
+        ("401", "invalid_api_key"),
+        ("403", "missing_scope"),
         ("403", "no_admin_token"),
         ("410", "moved_to_admin"),
         ("403", "origin_not_allowed"),

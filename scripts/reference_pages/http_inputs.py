@@ -116,6 +116,7 @@ _IDS: Final[Mapping[str, Input]] = {
     "/v1/requests/": Input("text", "", "The id of a request: the `x-request-id` of its answer."),
     "/admin/v1/requests/": Input("text", "", "The id of a request."),
     "/admin/v1/instances/": Input("text", "", "The name of an instance."),
+    "/admin/v1/keys/": Input("text", "", "The id of an API key."),
     "/admin/v1/dead/": Input("text", "", "The id of a letter, or of the request in it."),
 }
 

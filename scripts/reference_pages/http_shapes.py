@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qlm.gateway.api.fields import dead, forecast, history, instances, openai, queues, requests, service
+from qlm.gateway.api.fields import dead, forecast, history, instances, keys, openai, queues, requests, service
 from scripts.reference_pages.answer_fields import bases, fragment, part
 
 CLIENT_TITLES: Final[Mapping[Any, str]] = {
@@ -43,6 +43,10 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     dead.DeadLetters: "Dead letters",
     dead.ResolvedLetters: "Resolved dead letters",
     dead.ResolvedCounts: "Resolved dead letters in numbers",
+    keys.NewKey: "New API key",
+    keys.KeyFields: "API key",
+    keys.KeyList: "API keys",
+    keys.RevokedKey: "Revoked API key",
 }
 """Titles of shapes that the page for operators describes."""
 

@@ -58,7 +58,12 @@ def _check_closed(config: Config, section: str, host: str) -> None:
 def access_rules(config: Config) -> AccessRules:
     """Return the callers that the HTTP listener of the gateway accepts."""
     http = config.http
-    return AccessRules(listens_on=http.host, hosts=http.allowed_hosts, origins=http.allowed_origins)
+    return AccessRules(
+        listens_on=http.host,
+        hosts=http.allowed_hosts,
+        origins=http.allowed_origins,
+        keys_required=http.keys_required,
+    )
 
 
 def admin_rules(config: Config) -> AccessRules:
@@ -68,8 +73,10 @@ def admin_rules(config: Config) -> AccessRules:
 
 
 def grpc_rules(config: Config) -> AccessRules:
-    """Return the operators that the gRPC listener of the gateway accepts."""
-    return AccessRules(listens_on=config.grpc.host, token=config.admin.token)
+    """Return the callers that the gRPC listener of the gateway accepts."""
+    return AccessRules(
+        listens_on=config.grpc.host, token=config.admin.token, keys_required=config.http.keys_required
+    )
 
 
 def monitor_rules(config: Config) -> AccessRules:
@@ -79,13 +86,13 @@ def monitor_rules(config: Config) -> AccessRules:
 
 def exposures(config: Config) -> tuple[str, ...]:
     """Return a warning for each listener of the gateway that anyone beyond this machine may reach."""
-    if config.http.behind_proxy:
+    if config.http.behind_proxy or config.http.keys_required:
         return ()
     grpc = [("gRPC", config.grpc.host, config.grpc.port)] if config.grpc.port else []
     return tuple(
         f"the gateway listens for {what} on {host}:{port}, and QLM checks no client: all who reach the port "
-        "can use it; listen on 127.0.0.1, or have a proxy or a network policy check clients "
-        "and set http.behind_proxy: true"
+        "can use it; set http.api_keys: required, listen on 127.0.0.1, or have a proxy or a network policy "
+        "check clients and set http.behind_proxy: true"
         for what, host, port in (("HTTP", config.http.host, config.http.port), *grpc)
         if not is_loopback(host)
     )

@@ -1,6 +1,6 @@
 """Section `http` of the configuration: the listener of the OpenAI API."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,7 +21,11 @@ class HttpConfig(ConfigSection):
         allowed_origins: Origins of web pages that may call it (header Origin), such as
             `https://chat.example.com`; pages of all others are refused.
         behind_proxy: Only a proxy that checks clients, or a network policy, lets clients reach this listener
-            and that of gRPC. Without it, a gateway that listens beyond loopback warns.
+            and that of gRPC. Without it, a gateway that listens beyond loopback warns, unless clients need
+            keys.
+        api_keys: `required`: clients of this listener and of that of gRPC need an API key (`qlm keys`), whose
+            tenant all their requests have; `off`: none is looked at, and clients name their tenants
+            themselves.
     """
 
     host: str = Field("127.0.0.1", min_length=1)
@@ -29,3 +33,9 @@ class HttpConfig(ConfigSection):
     allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()
     behind_proxy: bool = False
+    api_keys: Literal["off", "required"] = "off"
+
+    @property
+    def keys_required(self) -> bool:
+        """True if clients need an API key."""
+        return self.api_keys == "required"

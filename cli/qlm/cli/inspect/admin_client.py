@@ -76,22 +76,25 @@ class AdminClient:
         """GET a path that answers with text, such as `/metrics`."""
         return self._read("GET", path).decode("utf-8", "replace")
 
-    def post(self, path: str) -> Any:
-        """POST to a path."""
-        return self._call("POST", path)
+    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """POST to a path, with JSON if there is a body."""
+        return self._call("POST", path, body)
 
     def delete(self, path: str) -> Any:
         """DELETE a path."""
         return self._call("DELETE", path)
 
-    def _call(self, method: str, path: str) -> Any:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         try:
-            return json.loads(self._read(method, path))
+            return json.loads(self._read(method, path, body))
         except ValueError as error:
             raise self._silent(error) from error
 
-    def _read(self, method: str, path: str) -> bytes:
+    def _read(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         request = urllib.request.Request(f"{self._base_url}{path}", method=method)
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("content-type", "application/json")
         if self._token is not None:
             request.add_unredirected_header("authorization", f"Bearer {self._token}")
         try:

@@ -10,6 +10,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.agent_store import AgentStore
+from qlm.domain.ports.api_keys import ApiKeys
 from qlm.domain.ports.published import PublishedState, Publisher
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
@@ -59,8 +60,8 @@ class RequestIndex(PublishedState, Protocol):
         ...
 
 
-class GatewayStore(RequestIndex, Protocol):
-    """Operations of a gateway: accept, cancel and look up requests, and receive their output.
+class GatewayStore(RequestIndex, ApiKeys, Protocol):
+    """Operations of a gateway: accept, cancel and look up requests, receive their output, know clients.
 
     Every method may raise StoreUnavailableError.
     """

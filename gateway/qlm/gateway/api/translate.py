@@ -30,6 +30,9 @@ TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-f
 TENANT_CHARACTERS_MAX: Final = 100
 TENANT_DEFAULT: Final = "default"
 
+KEY_TENANT: Final = ":tenant"
+"""Name, among the headers of a call, of the tenant of its API key; no header that is sent begins so."""
+
 COMPLETION_TOKENS: Final = 16
 """Output limit of /v1/completions without one, as of OpenAI and vLLM."""
 
@@ -118,13 +121,24 @@ _METADATA_FIELDS: Final = tuple(each.name for each in fields(RequestMetadata))
 
 
 def tenant(body: Body, headers: Mapping[str, str]) -> str:
-    """Return the tenant of a request: its field `user`, or the fairness header.
+    """Return the tenant of a request: that of its API key, its field `user`, or the fairness header.
 
     Raises:
         InvalidValueError: The header is longer than a name may be.
     """
+    if (of_key := headers.get(KEY_TENANT)) is not None:
+        return of_key
     if body.user is not None:
         return body.user
+    return named_tenant(headers)
+
+
+def named_tenant(headers: Mapping[str, str]) -> str:
+    """Return the tenant that the headers of a call name.
+
+    Raises:
+        InvalidValueError: The header is longer than a name may be.
+    """
     for name in TENANT_HEADERS:
         if value := headers.get(name):
             if len(value) > TENANT_CHARACTERS_MAX:

@@ -23,12 +23,14 @@ class AccessRules:
         hosts: Further names by which clients may call it.
         origins: Origins of web pages that may call it.
         token: The token of operators.
+        keys_required: Clients need an API key.
     """
 
     listens_on: str = "127.0.0.1"
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     token: str | None = field(default=None, repr=False)
+    keys_required: bool = False
 
     def accepts_host(self, host: str) -> bool:
         """Return whether a client may call it by a value of the header Host.

@@ -26,13 +26,16 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import cut
+from qlm.gateway.api.callers import Headers as HeaderValues
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.guard import CORS_METHODS, Guard
+from qlm.gateway.http.keys.check import KeyCheck
 from qlm.gateway.http.responses import error_answer
 from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
+from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
@@ -40,6 +43,9 @@ _log = logging.getLogger(__name__)
 
 _MOVED: Final = ("/metrics", "/admin", "/admin/{path:path}")
 """Paths for operators that earlier versions served to clients, too."""
+
+_PROBES: Final = frozenset(path for _, path, _ in HEALTH_ROUTES)
+"""Paths for anyone."""
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -107,6 +113,13 @@ def app_of(
                 allow_private_network=True,
             )
         )
+    if rules.keys_required:
+        anyone = {"/health", *_PROBES}
+        chain.append(
+            Middleware(
+                KeyCheck, keys=gateway.keys, clock=gateway.clock, count=gateway.metrics.refused, anyone=anyone
+            )
+        )
     app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
     moved = partial(_moved, admin_url)
     app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
@@ -120,8 +133,14 @@ def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlett
         gateway: The gateway.
         rules: Callers it accepts; by default, those of a listener on loopback.
     """
-    probes = frozenset(path for _, path, _ in HEALTH_ROUTES)
-    guard = Middleware(Guard, rules=rules or AccessRules(), count=gateway.metrics.refused, anyone=probes)
+    rules = rules or AccessRules()
+
+    async def not_operator(headers: HeaderValues) -> ApiError | None:
+        return await operator_refusal(gateway.keys, headers, rules, gateway.clock.now_ns())
+
+    guard = Middleware(
+        Guard, rules=rules, count=gateway.metrics.refused, anyone=_PROBES, not_operator=not_operator
+    )
     return _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
 
 

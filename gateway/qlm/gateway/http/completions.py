@@ -17,10 +17,12 @@ from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.derendered import answer_of, sink_of
+from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.sinks import EventSource, WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
@@ -76,10 +78,12 @@ async def _parts(request: HttpRequest) -> AsyncIterator[bytes]:
 
 
 def lower_headers(request: HttpRequest) -> dict[str, str]:
-    """Return headers by name in lower case; of several with one name, the first."""
+    """Return headers by name in lower case, of several with one name the first, and the tenant of a key."""
     headers: dict[str, str] = {}
     for name, value in request.scope["headers"]:
         headers.setdefault(name.decode("latin-1"), value.decode("latin-1").strip())
+    if (tenant := key_tenant(request)) is not None:
+        headers[KEY_TENANT] = tenant
     return headers
 
 

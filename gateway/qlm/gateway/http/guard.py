@@ -1,13 +1,15 @@
-"""Checks of every HTTP request before its route: Host, Origin, content type, and the token of operators."""
+"""Checks of every HTTP request before its route: Host, Origin, content type, and who is an operator."""
 
-from collections.abc import Callable, Collection
-from itertools import chain
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from qlm.gateway.api.callers import caller_errors, operator_errors
+from qlm.domain.errors import QlmError
+from qlm.gateway.api.callers import Headers as HeaderValues
+from qlm.gateway.api.callers import caller_errors
+from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.http.responses import error_answer
 
@@ -23,7 +25,8 @@ class Guard:
         app: ASGIApp,
         rules: AccessRules,
         count: Callable[[int, str], None],
-        anyone: Collection[str] | None = None,
+        anyone: Collection[str] = (),
+        not_operator: Callable[[HeaderValues], Awaitable[ApiError | None]] | None = None,
     ) -> None:
         """Guard an application.
 
@@ -31,12 +34,15 @@ class Guard:
             app: The application.
             rules: Callers it accepts.
             count: Counts a refusal, by status and code.
-            anyone: Paths that are not for operators alone; None for all.
+            anyone: Paths that are not for operators alone.
+            not_operator: Returns the error of a caller who is no operator, by the headers; without it, no
+                path is for operators alone.
         """
         self._app = app
         self._rules = rules
         self._count = count
         self._anyone = anyone
+        self._not_operator = not_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call, or pass it on."""
@@ -44,10 +50,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope).getlist
-        errors = caller_errors(headers, self._rules)
-        if self._anyone is not None and scope["path"] not in self._anyone:
-            errors = chain(errors, operator_errors(headers, self._rules))
-        refusal = next(errors, None)
+        refusal = next(caller_errors(headers, self._rules), None)
+        if refusal is None and self._not_operator is not None and scope["path"] not in self._anyone:
+            try:
+                refusal = await self._not_operator(headers)
+            except QlmError as error:
+                refusal = from_qlm(error)
         if refusal is None:
             await self._app(scope, receive, send)
             return

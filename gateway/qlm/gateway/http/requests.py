@@ -14,6 +14,7 @@ from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
 from qlm.gateway.http.derendered import answer_of, is_derendered, sink_of
+from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
@@ -77,7 +78,8 @@ def _status(gateway: Gateway, record: RequestRecord) -> RequestStatus:
 
 
 async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
-    return await known_request(gateway.store, gateway.load, request_id(request.path_params["id"]))
+    id = request_id(request.path_params["id"])
+    return await known_request(gateway.store, gateway.load, id, key_tenant(request))
 
 
 def _offset(request: HttpRequest) -> int:

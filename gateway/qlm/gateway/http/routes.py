@@ -7,6 +7,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
+from qlm.gateway.http.keys import admin as admin_keys
 from qlm.gateway.sessions.gateway import Gateway
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
@@ -52,5 +53,8 @@ ADMIN_ROUTES: Final[Routes] = (
     ("POST", "/admin/v1/dead/retry", admin_dead_letters.retry_all_dead),
     ("POST", "/admin/v1/dead/{id}/retry", admin_dead_letters.retry_dead),
     ("DELETE", "/admin/v1/dead/{id}", admin_dead_letters.delete_dead),
+    ("POST", "/admin/v1/keys", admin_keys.create_key),
+    ("GET", "/admin/v1/keys", admin_keys.list_keys),
+    ("DELETE", "/admin/v1/keys/{id}", admin_keys.revoke_key),
 )
 """Of the listener of operators, beside those of health."""

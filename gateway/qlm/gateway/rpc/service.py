@@ -2,22 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
+from qlm.domain.ports.api_keys import Scope
 from qlm.domain.ports.tracing import GRPC_STATUS, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM
 from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
-from qlm.gateway.api.callers import operator_errors
 from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import MS_MIN, tier_of
 from qlm.gateway.api.reasons import BY_CLIENT
+from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.session import Mode
+from qlm.gateway.keys.asking import asked_key, operator_refusal
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.rpc import messages
@@ -69,7 +72,7 @@ class QlmService(QlmServicer):
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
         """List class queues and virtual queues, for operators."""
-        return await self._answered(context, self._list_queues(_headers(context)))
+        return await self._answered(context, self._list_queues(context))
 
     def interrupt_streams(self) -> None:
         """End every open stream because the gateway stops; clients resume at another one."""
@@ -80,6 +83,8 @@ class QlmService(QlmServicer):
     async def _generate(self, request: pb.GenerateRequest, context: Context) -> None:
         gateway = self._gateway
         headers = _headers(context)
+        if (tenant := await self._tenant(context)) is not None:
+            headers[KEY_TENANT] = tenant
         attempt = _attempt(gateway, request, headers)
         if request.idempotency_key:
             headers[KEY_HEADER] = request.idempotency_key
@@ -101,14 +106,14 @@ class QlmService(QlmServicer):
         await self._stream(context, subscription, sink, offset=0)
 
     async def _resume(self, request: pb.ResumeRequest, context: Context) -> None:
-        record = await self._known(request.id)
+        record = await self._known(request.id, context)
         sink = RpcSink(record.metadata)
         grace_s = self._gateway.limits.resume_grace_stream_s
         subscription = resume(self._gateway.hub, record.metadata, sink, request.offset, grace_s)
         await self._stream(context, subscription, sink, offset=request.offset)
 
     async def _get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
-        record = await self._known(request.id)
+        record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
         if record.outcome is None:
             return pb.GetResponse(request=self._status(record))
@@ -122,7 +127,7 @@ class QlmService(QlmServicer):
         return response
 
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
-        record = await self._known(request.id)
+        record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
         after = await self._gateway.store.cancel(record.metadata.id, why=BY_CLIENT)
         return pb.CancelResponse(request=self._status(after or record))
@@ -130,12 +135,25 @@ class QlmService(QlmServicer):
     def _status(self, record: RequestRecord) -> pb.RequestStatus:
         return messages.status_message(record, self._gateway.limits, self._gateway.clock.now_ns())
 
-    async def _known(self, id: str) -> RequestRecord:
-        return await known_request(self._gateway.store, self._gateway.load, _id(id))
+    async def _known(self, id: str, context: Context) -> RequestRecord:
+        tenant = await self._tenant(context)
+        return await known_request(self._gateway.store, self._gateway.load, _id(id), tenant)
 
-    async def _list_queues(self, headers: Mapping[str, str]) -> pb.ListQueuesResponse:
-        given = [headers[name] for name in ("authorization",) if name in headers]
-        for error in operator_errors(lambda _: given, self._rules):
+    async def _tenant(self, context: Context) -> str | None:
+        """Return the tenant of the API key that a call came with; None where no key is asked for.
+
+        Raises:
+            ApiError: There is no key, or it is not good for this call.
+        """
+        if not self._rules.keys_required:
+            return None
+        gateway = self._gateway
+        values = partial(_values, _headers(context))
+        return (await asked_key(gateway.keys, values, Scope.INFER, gateway.clock.now_ns())).tenant
+
+    async def _list_queues(self, context: Context) -> pb.ListQueuesResponse:
+        values, now_ns = partial(_values, _headers(context)), self._gateway.clock.now_ns()
+        if (error := await operator_refusal(self._gateway.keys, values, self._rules, now_ns)) is not None:
             raise error
         return messages.queues_response(await list_queues(self._gateway))
 
@@ -228,9 +246,13 @@ def _headers(context: Context) -> dict[str, str]:
     """Return the metadata of a call by name; of several with one name, the first."""
     headers: dict[str, str] = {}
     for name, value in context.invocation_metadata() or ():
-        if isinstance(value, str):
+        if isinstance(value, str) and not name.startswith(":"):
             headers.setdefault(name, value.strip())
     return headers
+
+
+def _values(headers: Mapping[str, str], name: str) -> Sequence[str]:
+    return [headers[name]] if name in headers else []
 
 
 def _objective(context: Context) -> DeadlineSlo | None:

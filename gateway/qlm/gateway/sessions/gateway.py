@@ -18,6 +18,7 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.keys.key_ring import KeyRing
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.render.rendering import RenderTiers
@@ -51,6 +52,7 @@ class Gateway:
         started_ns: Its start.
         configured: What the configuration says of the deployment.
         render_tiers: Render tiers of models that have one.
+        keys: The API keys of clients.
     """
 
     models: ServedModels
@@ -70,6 +72,7 @@ class Gateway:
     started_ns: int
     configured: Configured
     render_tiers: RenderTiers
+    keys: KeyRing
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -144,4 +147,5 @@ def create_gateway(
         started_ns=clock.now_ns(),
         configured=configured,
         render_tiers=render_tiers,
+        keys=KeyRing(store, clock),
     )

@@ -28,21 +28,36 @@ _RENDER_TOKENS: Final = 1024
 """Tokens rendered without a pause; between two such pieces other requests get their turn."""
 
 
-async def known_request(store: GatewayStore, load: LoadWatch, id: RequestId) -> RequestRecord:
+async def known_request(
+    store: GatewayStore, load: LoadWatch, id: RequestId, tenant: str | None
+) -> RequestRecord:
     """Return a request's record.
+
+    Args:
+        store: The shared state.
+        load: Knows whether that is whole.
+        id: The request.
+        tenant: The tenant of the caller; None for one who may see all. Requests of others are unknown to it.
 
     Raises:
         ApiError: The store does not know it: not yet (503), or no longer (404).
     """
-    record = await store.record(id)
+    record = await _visible(store, id, tenant)
     if record is not None:
         return record
     unknown = await _unknown(load, id)
     # Meanwhile the queue may have been read, and only then have made the store complete.
-    record = await store.record(id)
+    record = await _visible(store, id, tenant)
     if record is not None:
         return record
     raise unknown
+
+
+async def _visible(store: GatewayStore, id: RequestId, tenant: str | None) -> RequestRecord | None:
+    record = await store.record(id)
+    if record is None or tenant not in (None, record.metadata.tenant):
+        return None
+    return record
 
 
 def request_status(record: RequestRecord, limits: GatewayLimits, now_ns: int) -> RequestStatus:

@@ -132,6 +132,15 @@ class JournalWriter:
         self.check()
         await self._journal.write([(key, value)])
 
+    async def settle(self, changes: Changes) -> None:
+        """Write changes that concern no request so that a power failure cannot undo them.
+
+        Raises:
+            StoreUnavailableError: The journal cannot be written, or the store is closed.
+        """
+        self.check()
+        await self._journal.write(*_split(changes), durable=True)
+
     async def move(self, entries: Mapping[str, bytes]) -> None:
         """Write entries that shall survive a power failure, after `close`.
 
@@ -161,10 +170,8 @@ class JournalWriter:
 
     async def _write_changes(self, batch: Batch) -> None:
         await self._write_output(batch)
-        puts = [(key, value) for key, value in batch.changes.items() if value is not None]
-        deletes = [key for key, value in batch.changes.items() if value is None]
-        if puts or deletes:
-            await self._journal.write(puts, deletes, durable=batch.durable)
+        if batch.changes:
+            await self._journal.write(*_split(batch.changes), durable=batch.durable)
 
     async def _write_output(self, batch: Batch) -> None:
         """Write output in a thread: the kernel may have delayed the last write."""
@@ -198,6 +205,12 @@ class JournalWriter:
                 del self._unwritten[id]
         for announce in batch.announcements:
             announce()
+
+
+def _split(changes: Changes) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """Divide changes into what is put and what is deleted."""
+    puts = [(key, value) for key, value in changes.items() if value is not None]
+    return puts, [key for key, value in changes.items() if value is None]
 
 
 def _nothing() -> None:

@@ -24,18 +24,20 @@ from qlm.store.core import instances, leadership, leases, output_log, plans, req
 from qlm.store.core.effects import Effects
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import State
+from qlm.store.embedded.api_keys import MemoryApiKeys
 from qlm.store.embedded.feed import Feeds
 
 T = TypeVar("T")
 
 
-class MemoryStore(Store):
+class MemoryStore(MemoryApiKeys, Store):
     """Store for one process and one event loop; only its iterators wait."""
 
     def __init__(
         self, clock: Clock, limits: StoreLimits | None = None, *, state: State | None = None
     ) -> None:
         """Start empty, or from the given state, whose own limits then count."""
+        super().__init__()
         self._clock = clock
         self._state = state or State(clock.now_ns(), limits)
         self._feeds = Feeds(self._state.limits.backlog_max)

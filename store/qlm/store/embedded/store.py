@@ -6,10 +6,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.api_keys import encode_api_key
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
 from qlm.domain.ids import RequestId
 from qlm.domain.leadership import Term
 from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.ports.api_keys import ApiKey
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.domain.ports.published import PublishedKind
@@ -17,6 +19,7 @@ from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import RestoredLog, State
+from qlm.store.embedded.api_keys import api_key_entry, journaled_api_keys
 from qlm.store.embedded.journal_codec import (
     ENDED_PREFIX,
     INCARNATION_KEY,
@@ -111,6 +114,7 @@ class EmbeddedStore(MemoryStore):
         writer = JournalWriter(journal, tokens, retry_s=retry_s)
         store = cls(clock, state, writer, tokens, found.damage, ending)
         store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
+        store._api_keys = journaled_api_keys(entries)
         return store
 
     async def close(self) -> None:
@@ -153,6 +157,14 @@ class EmbeddedStore(MemoryStore):
             self._check_writable()
             self._writer.write_later({kind.value: data})  # planning does not wait for a disk
         self._published[kind] = data
+
+    async def add_api_key(self, key: ApiKey) -> None:
+        await self._writer.settle({api_key_entry(key.id): encode_api_key(key)})
+        await super().add_api_key(key)
+
+    async def remove_api_key(self, id: str) -> bool:
+        await self._writer.settle({api_key_entry(id): None})
+        return await super().remove_api_key(id)
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         results = self.append_now(entries)

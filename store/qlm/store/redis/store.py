@@ -23,6 +23,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `plan`, `signal` and `clusters` (strings that expire): the latest plan, the latest forecast for admission,
   and the token clusters.
 * `history` (string that expires): what the controllers have learned.
+* `api_keys` (hash): API keys by id.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),
@@ -59,6 +60,7 @@ from qlm.store.core.limits import StoreLimits
 from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec, plan_codec
+from qlm.store.redis.api_keys import RedisApiKeys
 from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
@@ -74,7 +76,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, Store):
+class RedisStore(RedisPlans, RedisApiKeys, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.

@@ -1,0 +1,1 @@
+"""API keys over HTTP: asked of clients, and managed by operators."""

@@ -1,0 +1,1 @@
+"""API keys of clients: made, looked up, and asked of callers."""

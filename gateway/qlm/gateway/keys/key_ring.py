@@ -1,0 +1,71 @@
+"""The API keys as a gateway knows them: read from the shared state, looked up in memory."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ports.api_keys import ApiKey, ApiKeys
+from qlm.domain.ports.clock import Clock
+from qlm.gateway.keys.secret import digest_of
+
+FRESH_S: Final = 2.0
+"""Age at which the known keys are read again: a revoked key is refused everywhere after this time."""
+
+STALE_MAX_S: Final = 60.0
+"""Age up to which the known keys count while the shared state is away."""
+
+READS_APART_S: Final = 0.1
+"""Time between two reads for keys that are not known: wrong ones cost the shared state no more."""
+
+
+class KeyRing:
+    """The API keys of a deployment, as read lately."""
+
+    def __init__(self, store: ApiKeys, clock: Clock) -> None:
+        """Know no key yet.
+
+        Args:
+            store: Where the keys are.
+            clock: The time.
+        """
+        self._store = store
+        self._clock = clock
+        self._by_digest: Mapping[str, ApiKey] = {}
+        self._read_ns: int | None = None
+        self._reading = asyncio.Lock()
+
+    async def find(self, secret: str) -> ApiKey | None:
+        """Return the key with a secret, which may have expired; None if there is none.
+
+        Raises:
+            StoreUnavailableError: The keys cannot be read, and those known are too old.
+        """
+        digest, now_ns = digest_of(secret), self._clock.now_ns()
+        if self._age_s(now_ns) >= FRESH_S:
+            await self._read_since(now_ns)
+        if digest not in self._by_digest:
+            await self._read_since(now_ns)  # it may be new
+        return self._by_digest.get(digest)
+
+    async def _read_since(self, at_ns: int) -> None:
+        """Make sure that the keys were read at a time or later; calls at the same time share a read."""
+        async with self._reading:
+            now_ns = self._clock.now_ns()
+            if self._read_ns is not None and at_ns <= self._read_ns <= now_ns:
+                return
+            age_s = self._age_s(now_ns)
+            if age_s < READS_APART_S:
+                await asyncio.sleep(READS_APART_S - age_s)
+                now_ns = self._clock.now_ns()
+            try:
+                keys = await self._store.api_keys()
+            except StoreUnavailableError:
+                if age_s >= STALE_MAX_S:
+                    raise
+                return
+            self._by_digest, self._read_ns = {key.digest: key for key in keys}, now_ns
+
+    def _age_s(self, now_ns: int) -> float:
+        # abs: after the clock was set back, the keys must not stay as they are for that time.
+        return float("inf") if self._read_ns is None else abs(now_ns - self._read_ns) / 1e9

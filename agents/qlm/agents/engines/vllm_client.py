@@ -23,18 +23,21 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
 from qlm.agents.batching.sent_objective import sent_objective
+from qlm.agents.engines.http.chunks import chunks_of
+from qlm.agents.engines.http.client import StreamClient
+from qlm.agents.engines.http.connection import LostError
 from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.sampling import Sampling
@@ -42,7 +45,7 @@ from qlm.domain.sampling import Sampling
 _ABORT_PREFIX: Final = "generate-tokens-"
 _HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _SERVER_INFO_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0)
-_STALE_RETRIES_MAX: Final = 2
+_GENERATE: Final = "/inference/v1/generate"
 _KEEPALIVE_S: Final = 4.0
 """Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
 _NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
@@ -51,13 +54,6 @@ _OPTIONAL: Final = (
     "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty",
     "presence_penalty", "repetition_penalty", "ignore_eos", "stop_token_ids",
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """Flag of one HTTP request: it went over a connection that had served another request before."""
-
-    reused: bool = False
 
 
 class VllmEngine:
@@ -106,26 +102,42 @@ class VllmEngine:
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=answer_timeout_s),
-            trace_configs=[_reuse_tracing()],
+        )
+        self._url = f"{self._base_url}{_GENERATE}"
+        self._streams = StreamClient(
+            self._base_url, _GENERATE, headers, connect_s=answer_timeout_s, idle_max_s=_KEEPALIVE_S
         )
 
-    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+    def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
         """Generate tokens; closing the iterator closes the connection, which aborts the request."""
-        headers = {TRACE_HEADER: call.traceparent} if call.traceparent else None
-        response = await self._start(orjson.dumps(self._body(call)), headers)
+        return chunks_of(self.push, call)
+
+    async def push(self, call: EngineCall, take: Callable[[TokenIds], None]) -> EngineChunk | None:
+        """Generate tokens without a task that wakes for them; a cancellation closes the connection.
+
+        Args:
+            call: The call.
+            take: Receives the tokens of each read but the last ones.
+
+        Returns:
+            The last chunk; None if the generation was aborted while it waited.
+        """
+        headers = {TRACE_HEADER: call.traceparent} if call.traceparent else {}
         stream = EngineStream()
+
+        def feed(data: bytes) -> None:
+            if (chunk := stream.feed(data)) is not None:
+                take(chunk.token_ids)
+
         try:
-            with self._unavailable("the engine's stream broke"):
-                async for data in response.content.iter_any():
-                    if (chunk := stream.feed(data)) is not None:
-                        yield chunk
-        except EngineUnavailableError:
+            await self._streams.post(orjson.dumps(self._body(call)), headers, feed)
+        except LostError as error:
             if stream.finish is None and not stream.done:
-                raise
-        finally:
-            response.close()
-        if (last := stream.last()) is not None:
-            yield last
+                what = (
+                    "the engine's stream broke" if error.began else f"cannot reach the engine at {self._url}"
+                )
+                raise EngineUnavailableError(f"{what}: {error}") from error
+        return stream.last()
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         """Request the abort of generations; each is over only when its own stream ends."""
@@ -200,6 +212,7 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._streams.close()
         await self._session.close()
 
     def _body(self, call: EngineCall) -> dict[str, Any]:
@@ -219,27 +232,6 @@ class VllmEngine:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-
-    async def _start(self, body: bytes, headers: Mapping[str, str] | None) -> aiohttp.ClientResponse:
-        """Send the request and check the status; the caller closes the response."""
-        url = f"{self._base_url}/inference/v1/generate"
-        for retries_left in reversed(range(_STALE_RETRIES_MAX + 1)):
-            attempt = _Attempt()
-            with self._unavailable(f"cannot reach the engine at {url}"):
-                try:
-                    response = await self._session.post(
-                        url, data=body, headers=headers, trace_request_ctx=attempt
-                    )
-                except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-                    # The engine had closed the kept-alive connection: it has not seen this request, which is
-                    # sent again under the same id.
-                    if attempt.reused and retries_left and not self._session.closed:
-                        continue
-                    raise
-            if response.status == 200:
-                return response
-            await _raise_for(response)
-        raise AssertionError("the last attempt returns or raises")
 
     async def _ask(
         self, method: str, path: str, body: object = None, *, limit: aiohttp.ClientTimeout | None = None
@@ -309,16 +301,3 @@ def _find(pattern: bytes, metrics: bytes) -> bytes:
     if found is None:
         raise EngineUnavailableError(f"the engine's metrics lack {pattern.decode()}")
     return found.group(1)
-
-
-def _reuse_tracing() -> aiohttp.TraceConfig:
-    tracing = aiohttp.TraceConfig()
-
-    async def mark_reused(
-        _session: aiohttp.ClientSession, context: Any, _params: aiohttp.TraceConnectionReuseconnParams
-    ) -> None:
-        if isinstance(context.trace_request_ctx, _Attempt):
-            context.trace_request_ctx.reused = True
-
-    tracing.on_connection_reuseconn.append(mark_reused)
-    return tracing

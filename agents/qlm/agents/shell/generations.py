@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from qlm.agents.core.events import Event, GenerationEnded, Progress
@@ -13,7 +14,7 @@ from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import InstanceId, TokenIds
 from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
+from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk, PushEngine
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
@@ -33,7 +34,7 @@ class Generations:
     """Runs generations for one agent.
 
     Args:
-        post: Receives tokens and ends as events.
+        post: Receives tokens and ends as events, those of one call together.
         spawn: Starts a task that ends with the agent.
 
     Attributes:
@@ -45,7 +46,7 @@ class Generations:
         instance: InstanceId,
         host: EngineHost,
         clock: Clock,
-        post: Callable[[Event], None],
+        post: Callable[[*tuple[Event, ...]], None],
         spawn: Spawn,
         on_submitted: OnSubmitted | None,
         tracer: Tracer | None,
@@ -96,13 +97,10 @@ class Generations:
             engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
-            async for chunk in self._chunks(engine, call):
-                if chunk.token_ids:
-                    if span is not None:
-                        span.generated(len(chunk.token_ids), self._clock.now_ns())
-                    self._collect(call.call_id, chunk.token_ids)
-                # The last chunk says what the engine did not compute.
-                finish, cached_tokens = chunk.finish or finish, chunk.cached_tokens
+            last = await self._last_chunk(engine, call, partial(self._take, call.call_id, span))
+            if last is not None:
+                # It says what the engine did not compute.
+                finish, cached_tokens = last.finish or finish, last.cached_tokens
         except EngineRefusedError as error:
             finish, detail = "refused", str(error)
         except EngineUnavailableError as error:
@@ -119,8 +117,13 @@ class Generations:
         ended = GenerationEnded(
             call_id=call.call_id, finish=finish, detail=detail, cached_tokens=cached_tokens
         )
-        self._post_chunks()
-        self._post(ended)
+        if not self.closing:
+            self._turn_ends(ended)
+
+    def _take(self, call_id: str, span: GenerationSpan | None, token_ids: TokenIds) -> None:
+        if span is not None:
+            span.generated(len(token_ids), self._clock.now_ns())
+        self._collect(call_id, token_ids)
 
     def _collect(self, call_id: str, token_ids: TokenIds) -> None:
         """Post tokens together with all others of this turn of the loop."""
@@ -130,23 +133,39 @@ class Generations:
 
     def _end_turn(self) -> None:
         try:
-            self._post_chunks()
+            self._turn_ends()
         except Exception as error:  # a defect of the agent: it must end, as for an error in its tasks
             self._spawn(_fail(error))
 
-    def _post_chunks(self) -> None:
-        if self._turn and not self.closing:
-            chunks, self._turn = self._turn, []
-            self._post(Progress(chunks=tuple(chunks), late_ns=round(self._lateness.mean_s * 1e9)))
+    def _turn_ends(self, *ended: GenerationEnded) -> None:
+        """Post the tokens of this turn, with an end after them: the last tokens are written with it."""
+        if self.closing:
+            return
+        chunks, self._turn = self._turn, []
+        if chunks:
+            tokens = Progress(chunks=tuple(chunks), late_ns=round(self._lateness.mean_s * 1e9))
+            self._post(tokens, *ended)
+        elif ended:
+            self._post(*ended)
 
-    async def _chunks(self, engine: Engine, call: EngineCall) -> AsyncIterator[EngineChunk]:
-        """Iterate over a generation; an error of the client costs this call only.
+    async def _last_chunk(
+        self, engine: Engine, call: EngineCall, take: Callable[[TokenIds], None]
+    ) -> EngineChunk | None:
+        """Generate, and return the last chunk, whose tokens were taken too.
 
-        Errors of the agent's own core, which receives the chunks, are not caught: its state is unknown then.
+        An error of the client costs this call only.
         """
         try:
-            async for chunk in engine.generate(call):
-                yield chunk
+            if isinstance(engine, PushEngine):
+                last = await engine.push(call, take)
+                if last is not None and last.token_ids:
+                    take(last.token_ids)
+                return last
+            last = None
+            async for last in engine.generate(call):
+                if last.token_ids:
+                    take(last.token_ids)
+            return last
         except (EngineRefusedError, EngineUnavailableError):
             raise
         except Exception as error:

@@ -111,7 +111,7 @@ class AgentRunner:
         self._instance = agent.state.holder.instance
         self._hold_queue = hold_queue(self._instance)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[Event, ...]] = deque()
         self._receiving = False
         self._generations = Generations(
             self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
@@ -167,15 +167,15 @@ class AgentRunner:
         except Exception as error:
             self._faults.note(log, error, "%s: could not deregister", self._instance)
 
-    def post(self, event: Event) -> None:
-        """Pass an event to the agent, and start its actions; those that cause an event at once included."""
-        self._events.append(event)
+    def post(self, *events: Event) -> None:
+        """Pass simultaneous events to the agent; start its actions, those that cause events at once too."""
+        self._events.append(events)
         if self._receiving:
             return  # an action of the event before caused it, and others of its actions come first
         self._receiving = True
         try:
             while self._events:
-                for action in self._agent.receive(self._events.popleft(), self._clock.now_ns()):
+                for action in self._agent.receive_all(self._events.popleft(), self._clock.now_ns()):
                     self._start(action)
         finally:
             self._receiving = False

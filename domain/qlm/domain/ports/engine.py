@@ -1,9 +1,9 @@
 """Port to an LLM engine."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import TokenIds
@@ -124,4 +124,18 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Close connections."""
+        ...
+
+
+@runtime_checkable
+class PushEngine(Protocol):
+    """Engine that can pass on tokens as it reads them, so that no task has to wake for each."""
+
+    async def push(self, call: EngineCall, take: Callable[[TokenIds], None]) -> EngineChunk | None:
+        """Generate as `Engine.generate` does; return its last chunk, None if it was aborted while waiting.
+
+        Args:
+            call: The call.
+            take: Receives all tokens but those of the last chunk.
+        """
         ...

@@ -13,6 +13,7 @@ from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.openai import ErrorAnswer
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.sinks import EventSource, WholeSink
 
 Fields_co = TypeVar("Fields_co", covariant=True)
@@ -66,6 +67,20 @@ class _Waiting(Response, ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and watch the connection meanwhile."""
+        body: Body | None = scope.get(BODY)
+        if body is None:  # another server
+            await self._answer_beside_task(scope, receive, send)
+            return
+        body.watch(self._leave)
+        try:
+            await self._answer(scope, receive, send)
+        except BaseException:
+            self._leave()
+            raise
+        finally:
+            body.watch(None)
+
+    async def _answer_beside_task(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = asyncio.get_running_loop().create_task(self._watch(receive))
         try:
             await self._answer(scope, receive, send)
@@ -119,9 +134,13 @@ class StreamAnswer(_Waiting):
                 await refusal(scope, receive, send)
                 return
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            while data := await self._sink.take():
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            body: Body | None = scope.get(BODY)
+            self._sink.write = None if body is None else body.write
+            more = True
+            while more:
+                data = await self._sink.take()
+                more = not self._sink.ended
+                await send({"type": "http.response.body", "body": data, "more_body": more})
             if self._sink.given_up:
                 self._leave()
         finally:

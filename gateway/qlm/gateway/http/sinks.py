@@ -1,11 +1,14 @@
 """Sinks of HTTP answers: server-sent events, and whole answers."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from qlm.gateway.api.errors import ApiError, from_outcome
 from qlm.gateway.api.openai_shapes import StreamShape
 from qlm.gateway.core.session_events import SendEvent, SendFinal
+
+Write = Callable[[bytes], bool]
 
 
 class EventSource(Protocol):
@@ -15,10 +18,17 @@ class EventSource(Protocol):
         interrupted: Error of a gateway that stops, for a stream that has not begun. The server cuts off one
             that has begun: a client would take a proper end for the end of the answer.
         given_up: The stream has ended with an error before its request did.
+        write: Writes bytes at once, or returns False; None to take all of them.
     """
 
     interrupted: ApiError | None
     given_up: bool
+    write: Write | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after the bytes taken so far."""
+        ...
 
     async def take(self) -> bytes:
         """Wait for bytes and return them; empty at the end of the stream."""
@@ -35,13 +45,20 @@ class Buffered:
     Attributes:
         interrupted: As of `EventSource`.
         given_up: As of `EventSource`.
+        write: As of `EventSource`.
     """
 
     def __init__(self) -> None:
         self.interrupted: ApiError | None = None
         self.given_up = False
+        self.write: Write | None = None
         self._ready = asyncio.Event()
         self._closed = False
+
+    @property
+    def ended(self) -> bool:
+        """As of `EventSource`."""
+        return self._closed
 
     def interrupt(self, error: ApiError) -> None:
         """Keep the error for a response that has not begun."""
@@ -54,7 +71,7 @@ class Buffered:
 
 
 class StreamSink(Buffered):
-    """Buffers the bytes of a stream until the response writes them.
+    """Writes the bytes of a stream at once if it can, else buffers them until the response takes them.
 
     The buffer of a client that reads slowly is bounded by the length of its answer.
     """
@@ -65,10 +82,20 @@ class StreamSink(Buffered):
         self._shape = shape
         self._begun = shown > 0
         self._chunks: list[bytes] = []
+        self._waiting = False
+
+    @property
+    def ended(self) -> bool:
+        """As of `EventSource`."""
+        return self._closed and not self._chunks
 
     def event(self, event: SendEvent) -> None:
         """Add an event with new text."""
-        self._put(self._shape.text(event.offset, event.text))
+        frame = self._framed(self._shape.text(event.offset, event.text))
+        # What the response has taken before may not be written yet, unless it waits for more.
+        at_once = self.write if self._waiting and not self._chunks else None
+        if at_once is None or not at_once(frame):
+            self._put(frame)
 
     def keep_alive(self) -> None:
         """Add a comment."""
@@ -79,7 +106,7 @@ class StreamSink(Buffered):
     def final(self, final: SendFinal) -> None:
         """Add the last events."""
         if final.outcome.ok:
-            self._put(self._shape.ending(final))
+            self._put(self._framed(self._shape.ending(final)))
         else:
             error = from_outcome(final.outcome, final.detail)
             self._chunks.append(self._shape.error(final.offset, error, final.attainment))
@@ -91,15 +118,21 @@ class StreamSink(Buffered):
             if self._closed:
                 return b""
             self._ready.clear()
+            self._waiting = True
             await self._ready.wait()
+            self._waiting = False
         chunks = b"".join(self._chunks)
         self._chunks.clear()
         return chunks
 
+    def _framed(self, frame: bytes) -> bytes:
+        """Return a frame, after that of the role if it is the first."""
+        if self._begun:
+            return frame
+        self._begun = True
+        return self._shape.role() + frame
+
     def _put(self, frame: bytes) -> None:
-        if not self._begun:
-            self._begun = True
-            self._chunks.append(self._shape.role())
         self._chunks.append(frame)
         self._ready.set()
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import httptools
 
 from qlm.gateway.core.connection_limits import UNREAD_BYTES_MAX, Breach, Phase, Progress
+from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.connections.half_open import HalfOpenProtocol
 from qlm.gateway.http.connections.listener import REFUSED_MAX, Connections
 
@@ -92,6 +93,7 @@ class LimitedProtocol(HalfOpenProtocol):
     def on_headers_complete(self) -> None:
         """Serve the request."""
         super().on_headers_complete()
+        self.scope[BODY] = Body(self.cycle)  # type: ignore[typeddict-unknown-key]
         self._progress.enter(Phase.BODY, self.loop.time())
 
     def on_body(self, body: bytes) -> None:
@@ -121,6 +123,13 @@ class LimitedProtocol(HalfOpenProtocol):
         if self.cycle.response_complete:
             self._listener.open.finish(self)
             self._rest()
+
+    def end_requests(self) -> None:
+        """Let requests that are not answered see that their client has gone, and write nothing more."""
+        super().end_requests()
+        for cycle in self._cycles:
+            if cycle.disconnected:
+                cycle.scope[BODY].leave()
 
     def check(self, now_s: float) -> None:
         """End what has lasted for too long."""

@@ -19,6 +19,7 @@ from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.threads import SWITCH_INTERVAL_S
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
 from qlm.domain.ids import QueueName
+from support.flaky import until
 
 Q = QueueName("q")
 
@@ -318,3 +319,36 @@ async def test_the_id_of_a_deleted_message_is_given_again_without_its_mark(tmp_p
     (delivery,) = await broker.get(Q)
     await second.close()
     assert (delivery.body, delivery.redelivered) == (b"new", False)
+
+
+async def test_new_messages_are_handed_out_from_memory_and_returned_ones_from_the_disk(
+    file: SqliteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.broker.sqlite.fresh_bodies.BYTES_MAX", 4)
+    reads = list[Sequence[int]]()
+
+    def counted(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, bytes]:
+        reads.append(ids)
+        return read_bodies(connection, ids)
+
+    read_bodies = messages.read_bodies
+    monkeypatch.setattr(messages, "read_bodies", counted)
+    broker = (await SqliteQueues.open(file)).broker()
+    for body in (b"in", b"me", b"not"):
+        await broker.publish(Q, body)
+    first, second = await broker.get(Q, 2)
+    assert (first.body, second.body, reads) == (b"in", b"me", [])
+    await broker.requeue(first)
+    again, third = await broker.get(Q, 2)
+    assert (again.body, third.body, len(reads)) == (b"in", b"not", 1)
+    await broker.publish(Q, b"room")
+    assert [delivery.body for delivery in await broker.get(Q)] == [b"room"]
+    assert len(reads) == 1
+
+
+async def test_an_acknowledged_message_is_deleted_though_nothing_else_is_written(file: SqliteFile) -> None:
+    broker = (await SqliteQueues.open(file)).broker()
+    await broker.publish(Q, b"done")
+    (delivery,) = await broker.get(Q)
+    await broker.ack(delivery)
+    await until(lambda: not file.read_now(messages.find).messages)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from qlm.broker.sqlite import messages
 from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.fresh_bodies import FreshBodies
 from qlm.broker.sqlite.messages import Message
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, UndecodableDataError
 from qlm.domain.ids import QueueName
@@ -23,7 +24,7 @@ class SqliteQueues:
     """Queues of one file, and the clients that hold messages.
 
     Ids of ready messages are in memory, one heap per queue, so that the oldest comes first and a returned
-    message gets its old place; bodies stay on disk until they are handed out.
+    message gets its old place; bodies are on disk, and new ones in memory until they are handed out.
 
     Handing out writes nothing. If the process ends without `close`, all messages of the file are marked
     redelivered when it is next opened, since any of them may have been handed out.
@@ -42,6 +43,7 @@ class SqliteQueues:
         self._ids = itertools.count(max(newest + 1, self._redelivered_below))
         self._clients: set[SqliteBroker] = set()
         self._publishing: Counter[QueueName] = Counter()
+        self._fresh = FreshBodies()
 
     @classmethod
     async def open(cls, file: SqliteFile) -> "SqliteQueues":
@@ -76,13 +78,21 @@ class SqliteQueues:
             self.file.submit(messages.list_queues, (queue, True))
             self._names.add(queue)
         message = Message(next(self._ids), queue, body)
-        ready = partial(self._make_ready, message.id, queue)
+        ready = partial(self._make_ready, message)
         self._publishing[queue] += 1
         try:
             await self.file.write(messages.insert_messages, message, durable=True, committed=ready)
         except BrokerUnavailableError:
             self._publishing[queue] -= 1
             raise
+
+    async def bodies(self, ids: Sequence[int]) -> dict[int, bytes]:
+        """Return the bodies of these messages; those that only the disk has are read in another thread."""
+        found = self._fresh.take(ids)
+        if len(found) < len(ids):
+            others = [id for id in ids if id not in found]
+            found |= await self.file.read(partial(messages.read_bodies, ids=others))
+        return found
 
     def take(self, queue: QueueName, limit: int) -> list[int]:
         """Remove the oldest ready messages from a queue; return their ids."""
@@ -151,9 +161,10 @@ class SqliteQueues:
         facts: messages.Facts = (("redelivered_below", self._redelivered_below), ("clean", int(clean)))
         await self.file.write(messages.set_facts, facts, durable=True)
 
-    def _make_ready(self, id: int, queue: QueueName) -> None:
-        self._publishing[queue] -= 1
-        heapq.heappush(self._ready[queue], id)
+    def _make_ready(self, message: Message) -> None:
+        self._publishing[message.queue] -= 1
+        self._fresh.add(message.id, message.body)
+        heapq.heappush(self._ready[message.queue], message.id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,8 +177,8 @@ class SqliteTag:
 class SqliteBroker(Broker):
     """Broker client on queues in a file; `close` returns its messages, and the file stays open for others.
 
-    `get` reads bodies in another thread, `publish` waits for a group commit: the disk never blocks the event
-    loop. An acknowledged message is deleted lazily: after a kill -9 it may come back.
+    `get` reads bodies that are not in memory in another thread, `publish` waits for a group commit: the disk
+    never blocks the event loop. An acknowledged message is deleted lazily: after a kill -9 it may come back.
     """
 
     def __init__(self, queues: SqliteQueues) -> None:
@@ -208,7 +219,7 @@ class SqliteBroker(Broker):
         tags = [SqliteTag(id) for id in ids]
         self._deliveries.update(dict.fromkeys(tags, queue))
         try:
-            bodies = await self._queues.file.read(partial(messages.read_bodies, ids=ids))
+            bodies = await self._queues.bodies(ids)
             self._check_open()  # it may have been closed meanwhile, and all messages returned
             return [
                 Delivery(queue, tag, bodies[tag.message], self._queues.redelivered(tag.message))

@@ -33,6 +33,9 @@ COMMIT;
 log = logging.getLogger("qlm.broker")
 
 _BUSY_TIMEOUT_S: Final = 5.0
+LAZY_S: Final = 0.1
+"""Longest time until an operation without a result is written; most share a transaction with one that has."""
+
 _WAL_BYTES_KEPT: Final = 64 * 2**20
 
 R = TypeVar("R")
@@ -68,6 +71,8 @@ class SqliteFile:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="qlm-sqlite-reader")
         self._writer = SqliteWriter(self.path, self._writing, loop)
         self._batcher: Batcher[Write] = Batcher(loop, self._writer.put)
+        self._lazy: list[Write] = []
+        self._lazy_due: asyncio.TimerHandle | None = None
         self._open = True
 
     @classmethod
@@ -107,17 +112,20 @@ class SqliteFile:
         self.check_open()
         done: asyncio.Future[None] = self._loop.create_future()
         settled = partial(self._settle, done, committed)
+        self._write_lazy()
         self._batcher.put(Write(apply, operation, durable, settled))
         await done
 
     def submit(self, apply: Apply[T], operation: T) -> None:
-        """Queue an operation to be written after all earlier ones, without a result.
+        """Queue an operation to be written soon, after all earlier ones, without a result.
 
         Raises:
             BrokerUnavailableError: The file is closed.
         """
         self.check_open()
-        self._batcher.put(Write(apply, operation))
+        if self._lazy_due is None:
+            self._lazy_due = self._loop.call_later(LAZY_S, self._write_lazy)
+        self._lazy.append(Write(apply, operation))
 
     async def read(self, query: Callable[[sqlite3.Connection], R]) -> R:
         """Run a query on the committed data, in the reader's thread.
@@ -140,6 +148,7 @@ class SqliteFile:
         """Write all submitted operations, close, and release the lock. Later calls do nothing."""
         if not self._open:
             return
+        self._write_lazy()
         self._batcher.flush()
         self._open = False
         await self._loop.run_in_executor(None, self._shut)
@@ -152,6 +161,15 @@ class SqliteFile:
         """
         if not self._open:
             raise BrokerUnavailableError(f"the queue file {self.path} is closed")
+
+    def _write_lazy(self) -> None:
+        """Write the operations without a result, before any later one."""
+        if self._lazy_due is None:
+            return
+        self._lazy_due.cancel()
+        lazy, self._lazy, self._lazy_due = self._lazy, [], None
+        for write in lazy:
+            self._batcher.put(write)
 
     def _settle(
         self, done: asyncio.Future[None], committed: Callable[[], None] | None, error: Exception | None

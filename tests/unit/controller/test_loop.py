@@ -160,6 +160,22 @@ async def test_a_request_is_planned_because_it_came_not_because_time_passed(benc
         await until(bench.planned)
 
 
+@pytest.mark.parametrize("quiet_s", [3600.0])
+async def test_requests_that_join_a_planned_group_are_planned_once_and_soon(bench: Bench) -> None:
+    await bench.store.heartbeat(status(), 60)
+    async with running(bench):
+        await bench.accept(a_request("first"))
+        await until(bench.planned)
+        planned = len(bench.loop_was_free)
+        for n in range(20):
+            await bench.store.enqueue(a_request(f"r{n}").metadata())
+            await asyncio.sleep(0)
+        await until(lambda: len(bench.loop_was_free) > planned)
+        groups = (await bench.store.virtual_queue(GPU_0.instance)).groups
+        assert sum(group.remaining for group in groups) == 21
+        assert len(bench.loop_was_free) == planned + 1
+
+
 @pytest.mark.parametrize("quiet_s", [0.02])
 async def test_silence_is_looked_at_without_a_wakeup(bench: Bench) -> None:
     await bench.store.heartbeat(status(), 0.2)

@@ -33,7 +33,7 @@ from qlm.domain.leadership import WAKE_LEADER, Term
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.published import PublishedKind
-from qlm.domain.ports.store import ControllerStore
+from qlm.domain.ports.store import WAKE_JOINED, ControllerStore
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
@@ -52,6 +52,10 @@ _COSTS: Final = (
     "the last placement of models stands, since the next one failed",
 )
 """What a failure costs: of the planner, of the placement."""
+
+JOINED_S: Final = 0.2
+"""Time from a request that joins a planned group to the next plan. A plan for each took a fifth of the
+processor time of a short request (0.9 of 4.9 ms at 100 requests per second)."""
 
 WATCH_NS: Final = 2_000_000_000
 """Least time between two views of a standby: speeds are learned over 5 s or more."""
@@ -98,6 +102,7 @@ class ControllerLoop:
         self._clusters_term: Term | None = None
         self._watched_ns = 0
         self._woken = asyncio.Event()
+        self._woken_soon: asyncio.TimerHandle | None = None
         self._warned: set[str] = set()
 
     async def run(self) -> None:
@@ -118,6 +123,8 @@ class ControllerLoop:
                 await asyncio.sleep(pause_s(took_s, self._settings.min_interval_s))
                 await self._wait()
         finally:
+            if self._woken_soon is not None:
+                self._woken_soon.cancel()
             await end_tasks(helpers)
             await self._keep_history()
             await self._leadership.resign()
@@ -208,11 +215,22 @@ class ControllerLoop:
         while True:
             try:
                 async for reason in self._store.wakeups():
-                    if self._leadership.is_leader or reason == WAKE_LEADER:
+                    if reason == WAKE_JOINED:
+                        self._wake_soon()
+                    elif self._leadership.is_leader or reason == WAKE_LEADER:
                         self._woken.set()
             except Exception as error:
                 self._faults.note(log, error, "no wakeups from the store")
             await asyncio.sleep(self._settings.quiet_s)
+
+    def _wake_soon(self) -> None:
+        """Plan once for all requests that join groups within `JOINED_S`: agents have them already."""
+        if self._woken_soon is None and self._leadership.is_leader:
+            self._woken_soon = asyncio.get_running_loop().call_later(JOINED_S, self._wake)
+
+    def _wake(self) -> None:
+        self._woken_soon = None
+        self._woken.set()
 
     async def _wait(self) -> None:
         """Wait for a wakeup, at most `quiet_s`."""

@@ -1,7 +1,7 @@
 """Port to the shared state, by role: what gateways, agents and controllers call."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, InstanceId, RequestId
@@ -14,6 +14,9 @@ from qlm.domain.ports.api_keys import ApiKeys
 from qlm.domain.ports.published import PublishedState, Publisher
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
+
+WAKE_JOINED: Final = "joined"
+"""A new request waits, and its group is in a virtual queue: no plan has to come before it is served."""
 
 
 class RequestIndex(PublishedState, Protocol):
@@ -32,7 +35,7 @@ class RequestIndex(PublishedState, Protocol):
 
         If the newest group of the class is unsealed and on a virtual queue, the request joins it at once.
         The instance gets a QueueChanged, unless the request is so far back that polling finds it in time.
-        The controller is woken in any case.
+        The controller is woken in any case, but not at once if it joins a group (`WAKE_JOINED`).
 
         Args:
             incarnation: Incarnation in which the message was published; None for a caller that has pulled
@@ -221,7 +224,7 @@ class ControllerStore(RequestIndex, Publisher, Protocol):
         """Iterate over hints that the controller has something to do, with the reason.
 
         The first, and the first after each reconnect, is `subscribed`. `qlm.domain.leadership.WAKE_LEADER`
-        concerns standby controllers, all others the leader.
+        concerns standby controllers, all others the leader; of `WAKE_JOINED` there may be thousands a second.
         """
         ...
 

@@ -9,7 +9,7 @@ from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
 
 WAKE_REQUEST: Final = "request"
-"""A new request waits."""
+"""A new request waits for a plan; of others, `WAKE_JOINED` tells."""
 WAKE_REMOVED: Final = "removed"
 """A waiting request ended: the count of its group is one too large."""
 WAKE_RETURNED: Final = "returned"

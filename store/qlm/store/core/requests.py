@@ -8,6 +8,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
+from qlm.domain.ports.store import WAKE_JOINED
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter, RequestPosition
 from qlm.store.core.effects import WAKE_REQUEST, Effects
@@ -44,20 +45,22 @@ def index(
     if row is None:
         row = add_request(state, metadata, now_ns)
         wait(state, row)
-        _join_newest_group(state, row, effects)
-        effects.wakeups.append(WAKE_REQUEST)
+        joined = _join_newest_group(state, row, effects)
+        effects.wakeups.append(WAKE_JOINED if joined else WAKE_REQUEST)
     if watcher is not None and row.metadata.is_same_request(metadata):
         add_watcher(row, watcher)
     return created, effects
 
 
-def _join_newest_group(state: State, row: RequestRow, effects: Effects) -> None:
+def _join_newest_group(state: State, row: RequestRow, effects: Effects) -> bool:
+    """Add a request to the newest group of its class; False if it is in no virtual queue, or sealed."""
     newest = row.cls.groups[-1] if row.cls.groups else None
     if newest is None or newest.sealed or newest.queue is None:
-        return
+        return False
     newest.count += 1
     if _is_near_front(state, newest, newest.queue):
         effects.notices.append((newest.queue, QueueChanged()))
+    return True
 
 
 def _is_near_front(state: State, group: GroupRow, instance: InstanceId) -> bool:

@@ -27,7 +27,7 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetHomes, SetQueue
-from qlm.domain.ports.store import Store
+from qlm.domain.ports.store import WAKE_JOINED, Store
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.limits import NOTIFY_WITHIN
@@ -101,7 +101,7 @@ async def test_ends_leave_a_group_one_too_many(subject: Subject) -> None:
 
 
 async def test_enqueue_joins_the_newest_open_group(subject: Subject) -> None:
-    """If the group is on a virtual queue, its instance is notified; the controller is woken in any case."""
+    """If the group is on a virtual queue, its instance is notified; the controller is told of it apart."""
     store = subject.store
     await enqueued(store, 1)
     await store.apply([CreateGroup(id=G1, cls=CHAT, count=1)])
@@ -112,12 +112,12 @@ async def test_enqueue_joins_the_newest_open_group(subject: Subject) -> None:
         await receives(notices, [QueueChanged()])
         await enqueued(store, 3)
         await receives(notices, [QueueChanged()] * 2)
-        await receives(wakeups, ["request"] * 2)
+        await receives(wakeups, ["request", WAKE_JOINED])
         assert _heads((await _chat(store)).groups) == [(G1, 3, 1)]
         await store.apply([ResizeGroup(id=G1, count=3, sealed=True)])
         await receives(notices, [QueueChanged()] * 3)
         await enqueued(store, 4)
-        await receives(wakeups, ["request"] * 3)
+        await receives(wakeups, ["request", WAKE_JOINED, "request"])
     view = await _chat(store)
     assert (_heads(view.groups), view.ungrouped_arrival_ns) == ([(G1, 3, 1)], ARRIVAL_NS + 4)
     assert len(notices) == 3

@@ -35,13 +35,14 @@ if not row then
   wait(metadata)
   local newest = call('ZRANGE', key('groups', metadata.class), -1, -1)[1]
   local group = newest and group_row(newest)
-  if group and group.sealed == '0' and group.queue ~= '' then
+  local joins = group and group.sealed == '0' and group.queue ~= ''
+  if joins then
     call('HINCRBY', key('group', newest), 'count', 1)
     if is_near_front(group) then
       notify(group.queue, { kind = 'queue' })
     end
   end
-  wake('request')
+  wake(joins and 'joined' or 'request')
 elseif is_same_request(row, metadata) and not row.outcome then
   repair(row)
 end

@@ -55,6 +55,10 @@ class UndecodableDataError(QlmError):
     """Data from the store or broker cannot be decoded (for example, of another schema version)."""
 
 
+class DamagedDataError(UndecodableDataError):
+    """Stored data is damaged; opening it needs the consent to go on without what is lost."""
+
+
 class StoreDataError(UndecodableDataError):
     """The shared state is damaged where one operation needs it; trying again does not help.
 

@@ -39,6 +39,7 @@ from qlm.store.embedded.journal_codec import encode_log, log_key
 from qlm.store.embedded.restored_logs import find
 from qlm.store.embedded.store import EmbeddedStore
 from qlm.store.embedded.token_log import TokenLog
+from support.damaged import any_damage
 
 
 class SystemClock:
@@ -87,8 +88,8 @@ def journal(tmp_path: Path) -> DictJournal:
 
 
 async def _opened(journal: DictJournal, limits: StoreLimits | None = None) -> EmbeddedStore:
-    """Open a store; the one before is simply dropped, as by a kill -9."""
-    return await EmbeddedStore.open(SystemClock(), journal, limits, retry_s=0.005)
+    """Open a store, damaged or not; the one before is simply dropped, as by a kill -9."""
+    return await EmbeddedStore.open(SystemClock(), journal, limits, consent=any_damage, retry_s=0.005)
 
 
 async def _append(

@@ -158,7 +158,11 @@ class SqliteQueues:
         self._clients.discard(client)
 
     async def _record(self, *, clean: bool) -> None:
-        facts: messages.Facts = (("redelivered_below", self._redelivered_below), ("clean", int(clean)))
+        facts: messages.Facts = (
+            ("redelivered_below", self._redelivered_below),
+            ("clean", int(clean)),
+            ("checksums", self.file.mark),  # last: `clean` makes it void
+        )
         await self.file.write(messages.set_facts, facts, durable=True)
 
     def _make_ready(self, message: Message) -> None:

@@ -1,93 +1,103 @@
-"""Damage of a queue file after an unclean end.
+"""Damage of a queue file: what is lost of it, before anything is changed.
 
 SQLite checks each frame (a page) of the write-ahead log by a checksum, takes the first that does not fit for
 the end of the log, and drops all behind it without a word. So the frames that it accepts are compared with
 what log and index say was written: the frames of the present generation of the log carry its two salts, and
-the index, which a killed process leaves behind, counts the frames of the last commit.
+the index, which a killed process leaves behind, counts the frames of the last commit. The pages of the file
+itself are compared with their checksums.
 
-What stays unseen: a log cut after the machine went down (its index is gone too), and pages of the file itself
-that were changed and still have the form of a page.
+What stays unseen: a log cut or deleted after the machine went down (its index is gone too).
 """
 
-import os
 import shutil
 import sqlite3
-import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-_LOG_HEADER: Final = struct.Struct(">I4xI4x8s8x")
-"""Log: its magic number, page size and salts."""
+from qlm.broker.sqlite.messages import checksums_mark
+from qlm.broker.sqlite.page_checksums import Comparison, compare, is_mark
+from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, read_index, read_written
 
-_MAGICS: Final = frozenset({0x377F0682, 0x377F0683})
-
-_PAGE_BYTES: Final = frozenset(1 << n for n in range(9, 17))
-
-_FRAME_HEADER: Final = struct.Struct(">4xI8s8x")
-"""Frame: pages of the file after this commit (0 within a transaction), and the salts."""
-
-_INDEX_HEADER: Final = struct.Struct("=12xBxHI12x8s8x")
-"""Index: whether it is in use, the page size, the frames of the last commit, and the salts of the log."""
+_SHOWN_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was written to the write-ahead log, as its files say before SQLite opens them.
+class Inspection:
+    """What is found of a file before it is opened.
 
     Attributes:
-        exists: There is a log.
-        frames: Number of frames up to the last commit.
-        commits: Positions of the commits among them, as far as the log has them.
+        damage: What is lost of it, in a sentence each.
+        damaged: Files to be copied to `.damaged` before they are changed.
+        checked: Its checksums are there, and may be used further.
     """
 
-    exists: bool
+    damage: tuple[str, ...] = ()
+    damaged: tuple[Path, ...] = ()
+    checked: bool = False
+
+    def put_away(self) -> None:
+        """Copy damaged files.
+
+        Raises:
+            OSError: A copy cannot be written.
+        """
+        for path in self.damaged:
+            shutil.copyfile(path, f"{path}.damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What SQLite finds in a file.
+
+    Attributes:
+        frames: Frames of the log that it accepts.
+        mark: Mark of the file; None if it has none.
+        readable: The file has the form of a queue file.
+    """
+
     frames: int
-    commits: tuple[int, ...]
+    mark: int | None
+    readable: bool
 
 
-def read_written(path: Path) -> Written:
-    """Read what was written to the log of a file; call before SQLite opens it."""
-    log_path = _log_path(path)
-    if not log_path.exists():
-        return Written(exists=False, frames=_read_index(path)[0], commits=())
-    indexed, salts, page_bytes = _read_index(path)
-    with log_path.open("rb") as file:
-        head = file.read(_LOG_HEADER.size)
-        if len(head) == _LOG_HEADER.size:
-            magic, its_page_bytes, its_salts = _LOG_HEADER.unpack(head)
-            if magic in _MAGICS and its_page_bytes in _PAGE_BYTES:
-                if its_salts != salts:
-                    indexed = 0  # the index is of another generation of the log
-                salts, page_bytes = its_salts, its_page_bytes
-        commits = tuple(_commits(file, salts, page_bytes)) if page_bytes else ()
-    return Written(exists=True, frames=max(indexed, *commits, 0), commits=commits)
+def checksums_path(path: Path) -> Path:
+    """Return the path of the checksums of a queue file."""
+    return Path(f"{path}-checksums")
 
 
-def damage_of(path: Path, connection: sqlite3.Connection, written: Written) -> str:
-    """Compare an opened file with what was written to its log.
+def inspect(path: Path) -> Inspection:
+    """Inspect a queue file that no process uses; leaves its files as they are.
 
-    A damaged log is copied to `-wal.damaged`.
-
-    Returns:
-        What is lost, in a sentence; empty if nothing is known to be.
+    Raises:
+        OSError: A file cannot be read.
     """
-    (_, frames, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    if frames >= written.frames:
-        return ""
-    kept = "the log is gone"
-    if written.exists:
-        copy = shutil.copyfile(_log_path(path), f"{path}-wal.damaged")
-        kept = f"a copy of the log is {copy}"
-    # Otherwise what is lost would stay in the log behind what is written next, and be found again.
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    lost = sum(position > frames for position in written.commits) or 1
-    return (
-        f"{path}: its write-ahead log is damaged: {written.frames} pages were written to it, {frames} can be "
-        f"read; {lost} or more commits are lost, and with them accepted requests and results; {kept}"
-    )
+    written = read_written(path)
+    beside = checksums_path(path)
+    compared = None
+    if path.exists() and beside.exists():
+        compared = compare(path, beside, written.pages)
+    if not written.frames and (compared is None or compared.fits):
+        return Inspection(checked=compared is not None and compared.known)
+    with _index_restored(path):
+        look = _look(path)
+    damage, damaged = list[str](), list[Path]()
+    if look.frames < written.frames:
+        damage.append(_lost_frames(path, written, look.frames))
+        damaged += [log_path(path)] if written.exists else []
+    if compared is not None and compared.unreadable:
+        damage.append(
+            f"{beside}: the checksums of {path} are damaged: {compared.unreadable}; its pages cannot be "
+            "checked"
+        )
+        damaged.append(beside)
+    elif compared is not None and compared.changed and _is_of(compared, written, look):
+        damage.append(_changed_pages(path, compared))
+        damaged.append(path)
+    checked = not damage and compared is not None and compared.known and compared.fits
+    return Inspection(tuple(damage), tuple(damaged), checked=checked)
 
 
 def first_error(connection: sqlite3.Connection) -> str:
@@ -96,27 +106,63 @@ def first_error(connection: sqlite3.Connection) -> str:
     return "" if found == "ok" else str(found)
 
 
-def _read_index(path: Path) -> tuple[int, bytes, int]:
-    """Return the frames of the last commit, the salts and the page size of the index, if there is one."""
-    with suppress(OSError):
-        head = Path(f"{path}-shm").read_bytes()[: _INDEX_HEADER.size]
-        if len(head) == _INDEX_HEADER.size:
-            in_use, page_bytes, frames, salts = _INDEX_HEADER.unpack(head)
-            if in_use:
-                return frames, salts, 65536 if page_bytes == 1 else page_bytes
-    return 0, b"", 0
+def _is_of(compared: Comparison, written: Written, look: _Look) -> bool:
+    """Return whether checksums are of this file as it was left.
+
+    They are not if another copy of the file was put in its place, or if a version without checksums, or
+    another program after a kill, has used it since. That changes many pages, one flipped byte one.
+    """
+    if not (compared.closed or written.exists or written.indexed):
+        return False
+    if not look.readable or len(compared.changed) == 1:
+        return True
+    return look.mark == compared.mark or (look.mark not in (None, 0) and not is_mark(look.mark or 0))
 
 
-def _commits(file: BinaryIO, salts: bytes, page_bytes: int) -> Iterator[int]:
-    """Yield the positions, from 1, of the frames that end a transaction of the present generation."""
-    size = os.fstat(file.fileno()).st_size
-    step = _FRAME_HEADER.size + page_bytes
-    for position in range((size - _LOG_HEADER.size) // step):
-        head = os.pread(file.fileno(), _FRAME_HEADER.size, _LOG_HEADER.size + position * step)
-        pages, its_salts = _FRAME_HEADER.unpack(head)
-        if pages and its_salts == salts:
-            yield position + 1
+def _lost_frames(path: Path, written: Written, frames: int) -> str:
+    lost = sum(position > frames for position in written.commits) or 1
+    kept = f"the log is kept as {log_path(path)}.damaged" if written.exists else "the log is gone"
+    return (
+        f"{path}: its write-ahead log is damaged: {written.frames} pages were written to it, {frames} can be "
+        f"read; {lost} or more commits are lost, and with them accepted requests and results; {kept}"
+    )
 
 
-def _log_path(path: Path) -> Path:
-    return Path(f"{path}-wal")
+def _changed_pages(path: Path, compared: Comparison) -> str:
+    shown = ", ".join(map(str, compared.changed[:_SHOWN_MAX]))
+    more = ", ..." if len(compared.changed) > _SHOWN_MAX else ""
+    return (
+        f"{path}: it is damaged, or was changed by another program: {len(compared.changed)} of "
+        f"{compared.pages} pages do not fit their checksums ({shown}{more}); accepted requests and results "
+        f"in them may be wrong or lost; it is kept as {path}.damaged"
+    )
+
+
+def _look(path: Path) -> _Look:
+    """Let SQLite read a file; read-only, it moves nothing from the log into the file."""
+    mark, readable = None, False
+    if path.exists():
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        try:
+            mark, readable = checksums_mark(connection), True
+        except sqlite3.DatabaseError:
+            pass  # a message says so when it is opened, unless the damage is named before
+        finally:
+            connection.close()
+    return _Look(read_index(path).frames, mark, readable)
+
+
+@contextmanager
+def _index_restored(path: Path) -> Iterator[None]:
+    """Restore the index, from which SQLite takes out what it does not accept, and delete new files."""
+    files = {each: each.exists() for each in (log_path(path), index_path(path))}
+    index = index_path(path).read_bytes() if files[index_path(path)] else None
+    try:
+        yield
+    finally:
+        for each, existed in files.items():
+            if not existed:
+                each.unlink(missing_ok=True)
+        if index is not None:
+            with suppress(OSError):
+                index_path(path).write_bytes(index)

@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from qlm.broker.sqlite.damage import damage_of, first_error, read_written
+from qlm.broker.sqlite.checkpoints import Checkpoints
+from qlm.broker.sqlite.damage import Inspection, first_error, inspect
 from qlm.broker.sqlite.lock import ProcessLock
 from qlm.broker.sqlite.messages import was_unclean
 from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
 from qlm.broker.threads import Batcher, share_interpreter
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
+from qlm.domain.shell.damage import NO_CONSENT, Consent
 
 SCHEMA_VERSION: Final = 1
 """Version of the tables, stored in `PRAGMA user_version`; a file of another version is rejected."""
@@ -49,45 +51,51 @@ class SqliteFile:
 
     Attributes:
         path: The file.
-        damage: What was lost of it before it was opened, in a sentence; empty if nothing is known to be.
+        damage: What was lost of it before it was opened, in a sentence each.
+        mark: Mark by which its checksums name it, stored in it with each fact about it.
     """
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop, consent: Consent) -> None:
         """Use `SqliteFile.open` instead: this blocks on the disk."""
         self.path = path.resolve()
         self._lock = ProcessLock(self.path)
         try:
-            written = read_written(self.path)
-            self._writing = _connect(self.path)
-            self.damage = damage_of(self.path, self._writing, written)
-            if self.damage:
-                log.error("%s", self.damage)
+            found = _inspected(self.path)
+            self.damage = found.damage
+            consent(self.damage)
+            for sentence in self.damage:
+                log.error("%s", sentence)
+            self._writing = _connect(self.path, found)
             _prepare(self.path, self._writing)
-            self._reading = _connect(self.path)
+            self._checkpoints = Checkpoints.begin(self.path, self._writing, fresh=not found.checked)
+            self.mark = self._checkpoints.mark
+            self._reading = _connect_for_reading(self.path)
         except BaseException:
             self._lock.release()
             raise
         self._loop = loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="qlm-sqlite-reader")
-        self._writer = SqliteWriter(self.path, self._writing, loop)
+        self._writer = SqliteWriter(self.path, self._writing, loop, self._checkpoints.after_commit)
         self._batcher: Batcher[Write] = Batcher(loop, self._writer.put)
         self._lazy: list[Write] = []
         self._lazy_due: asyncio.TimerHandle | None = None
         self._open = True
 
     @classmethod
-    async def open(cls, path: Path) -> "SqliteFile":
+    async def open(cls, path: Path, consent: Consent = NO_CONSENT) -> "SqliteFile":
         """Open a file, created if missing, and lock it against other processes.
 
         Also lowers the interpreter's switch interval (`threads.share_interpreter`).
 
         Raises:
             BrokerUnavailableError: Another process uses the file, or it cannot be opened.
-            UndecodableDataError: The file is damaged, or no queue file of this schema version.
+            DamagedDataError: The file is damaged, and there is no consent to that; nothing was changed.
+            UndecodableDataError: The file is no queue file of this schema version, or cannot be read in spite
+                of the consent.
         """
         share_interpreter()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, cls, path, loop)
+        return await loop.run_in_executor(None, cls, path, loop, consent)
 
     async def write(
         self,
@@ -186,25 +194,52 @@ class SqliteFile:
     def _shut(self) -> None:
         self._writer.stop()
         self._reader.shutdown()
-        self._reading.close()
-        self._writing.close()
+        # The last connection to be closed moves what is left of the log, if it may write.
+        moved = self._checkpoints.end()
+        for connection in (self._reading, self._writing) if moved else (self._writing, self._reading):
+            connection.close()
         self._lock.release()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _inspected(path: Path) -> Inspection:
     try:
+        return inspect(path)
+    except OSError as error:
+        raise BrokerUnavailableError(f"cannot read the queue file {path}: {error.strerror}") from error
+
+
+def _connect(path: Path, found: Inspection) -> sqlite3.Connection:
+    try:
+        found.put_away()
         connection = sqlite3.connect(
             path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         raise BrokerUnavailableError(f"cannot open the queue file {path}: {error}") from error
     try:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_mode = WAL")
+        if found.damage:
+            # Otherwise what is lost would stay in the log behind what is written next, and be found again.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
     except sqlite3.DatabaseError as error:
         connection.close()
         raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
     return connection
+
+
+def _connect_for_reading(path: Path) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(
+            f"{path.as_uri()}?mode=ro",
+            uri=True,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+    except sqlite3.Error as error:
+        raise BrokerUnavailableError(f"cannot open the queue file {path}: {error}") from error
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:

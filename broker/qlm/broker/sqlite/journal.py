@@ -32,7 +32,7 @@ class SqliteJournal(Journal):
         return self._file.read_now(_read_entries)
 
     def warnings(self) -> Sequence[str]:
-        return (self._file.damage,) if self._file.damage else ()
+        return self._file.damage
 
     async def write(
         self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str] = (), *, durable: bool = False

@@ -18,6 +18,12 @@ Facts = tuple[tuple[str, int], ...]
 _RETURNED: Final = "SELECT message FROM returned WHERE message IN (SELECT id FROM message)"
 
 
+_VOID_CHECKSUMS: Final = """
+CREATE TRIGGER IF NOT EXISTS void_checksums AFTER INSERT ON fact WHEN NEW.name = 'clean'
+BEGIN UPDATE fact SET value = 0 WHERE name = 'checksums'; END
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """Message to store; ids grow in the order of publishing."""
@@ -61,6 +67,18 @@ def find(connection: sqlite3.Connection) -> Found:
 def was_unclean(connection: sqlite3.Connection) -> bool:
     """Return whether the last process that used the file did not close it."""
     return connection.execute("SELECT 1 FROM fact WHERE name = 'clean' AND value = 0").fetchone() is not None
+
+
+def checksums_mark(connection: sqlite3.Connection) -> int | None:
+    """Return the mark by which the checksums of the file name it, 0 if they are void; None if it has none."""
+    row = connection.execute("SELECT value FROM fact WHERE name = 'checksums'").fetchone()
+    return None if row is None else int(row[0])
+
+
+def set_checksums_mark(connection: sqlite3.Connection, mark: int) -> None:
+    """Store the mark; a version that knows nothing of it makes it void when it opens the file."""
+    connection.execute(_VOID_CHECKSUMS)
+    connection.execute("INSERT OR REPLACE INTO fact VALUES ('checksums', ?)", (mark,))
 
 
 def read_bodies(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, bytes]:
@@ -109,7 +127,7 @@ def mark_returned(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
 
 
 def set_facts(connection: sqlite3.Connection, facts: Sequence[Facts]) -> None:
-    """Set `clean` and `redelivered_below`; drops marks of messages that are gone."""
+    """Set facts, in their order; drops marks of messages that are gone."""
     for some in facts:
         connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", some)
     connection.execute("DELETE FROM returned WHERE message NOT IN (SELECT id FROM message)")

@@ -46,18 +46,26 @@ class SqliteWriter:
     makes all earlier commits durable also, and none becomes durable before an earlier one.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        loop: asyncio.AbstractEventLoop,
+        committed: Callable[[], None],
+    ) -> None:
         """Start writing.
 
         Args:
             path: The file of the connection.
             connection: In autocommit mode; used only in the writer's thread from now on.
             loop: The event loop of the callers.
+            committed: Called in the writer's thread after each commit.
         """
         self._path = path
         self._inode = path.stat().st_ino
         self._connection = connection
         self._loop = loop
+        self._committed = committed
         self._inbox: queue.SimpleQueue[list[Write] | None] = queue.SimpleQueue()
         self._lazy: list[Write] = []
         self._synced: bool | None = None
@@ -106,6 +114,8 @@ class SqliteWriter:
         elif isinstance(error, sqlite3.OperationalError):
             self._lazy += [write for write in batch if write.settled is None]
         self._report(batch, error)
+        if error is None:
+            self._committed()
 
     def _commit(self, batch: Sequence[Write]) -> Exception | None:
         try:

@@ -23,6 +23,7 @@ from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
 from qlm.cli.runtime.serving import Roles, serve
 from qlm.cli.runtime.wiring import check
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.damage import NO_CONSENT, Consent, consent_to
 from qlm.domain.shell.tasks import run_to_end
 
 _log = logging.getLogger(__name__)
@@ -88,6 +89,12 @@ RAY_ADDRESS = click.option(
 @GRPC_PORT
 @ADMIN_PORT
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Folder of the embedded queue.")
+@click.option(
+    "--accept-damage",
+    multiple=True,
+    metavar="CODE",
+    help="Go on without what a named damage of the embedded queue has lost; its error has the code.",
+)
 @click.option("--broker", help="The queue: sqlite, or the amqp:// address of a RabbitMQ.")
 @click.option("--store", help="The shared state: embedded, or the redis:// address of a Redis.")
 @click.option("--agents/--no-agents", default=True, help="Run the agents; without them, requests only wait.")
@@ -120,6 +127,7 @@ def serve_command(
     grpc_port: int | None,
     admin_port: int | None,
     data_dir: str | None,
+    accept_damage: tuple[str, ...],
     broker: str | None,
     store: str | None,
     agents: bool,
@@ -167,7 +175,7 @@ def serve_command(
             return Roles(True, True, (), ray=True)
         return Roles(True, True, tuple(instance.id for instance in config.instances))
 
-    run(configure, Logging(log_level, log_format), config_file, roles)
+    run(configure, Logging(log_level, log_format), config_file, roles, consent_to(accept_damage))
 
 
 @click.command("gateway")
@@ -254,7 +262,11 @@ def emulate_command(context: click.Context) -> None:
 
 
 def run(
-    configure: Callable[[], Config], logs: Logging, where: Path | None, roles: Callable[[Config], Roles]
+    configure: Callable[[], Config],
+    logs: Logging,
+    where: Path | None,
+    roles: Callable[[Config], Roles],
+    consent: Consent = NO_CONSENT,
 ) -> None:
     """Load the configuration and serve until stopped.
 
@@ -280,17 +292,17 @@ def run(
     if chosen.controller:
         for line in lines_of_config(config):
             _log.warning(line)
-    sys.exit(_run(config, chosen, level, logs.format))
+    sys.exit(_run(config, chosen, level, logs.format, consent))
 
 
-def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int:
+def _run(config: Config, roles: Roles, level: int, log_format: LogFormat, consent: Consent) -> int:
     try:
         if roles.ray:
             with ray_cluster(config) as cluster:
                 beside = supervision(config, cluster, level, log_format)
-                uvloop.run(run_to_end(serve(config, roles, beside), _exit_at_once))
+                uvloop.run(run_to_end(serve(config, roles, beside, consent), _exit_at_once))
         else:
-            uvloop.run(run_to_end(serve(config, roles), _exit_at_once))
+            uvloop.run(run_to_end(serve(config, roles, consent=consent), _exit_at_once))
     except QlmError as error:
         say_last(error, log_format)
         return 2 if isinstance(error, ConfigError) else 1

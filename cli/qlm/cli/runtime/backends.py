@@ -18,6 +18,7 @@ from qlm.cli.runtime.wiring import new_deployment_id, store_limits
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.shell.damage import NO_CONSENT, Consent
 from qlm.domain.shell.faults import FaultLog
 from qlm.store.embedded.store import EmbeddedStore
 from qlm.store.redis.store import RedisStore
@@ -40,7 +41,11 @@ class Backends:
 
 
 async def open_backends(
-    config: Config, clock: Clock, stack: AsyncExitStack, faults: FaultLog | None = None
+    config: Config,
+    clock: Clock,
+    stack: AsyncExitStack,
+    faults: FaultLog | None = None,
+    consent: Consent = NO_CONSENT,
 ) -> Backends:
     """Open broker and store, as a member of their deployment; the stack closes them.
 
@@ -49,15 +54,17 @@ async def open_backends(
         clock: The clock.
         stack: Takes what is to be closed.
         faults: The failures of this process.
+        consent: Consent to damage of embedded ones.
 
     Raises:
+        DamagedDataError: An embedded file is damaged, and there is no consent to that.
         BrokerUnavailableError: The broker cannot be reached, or its file is in use.
         StoreUnavailableError: The store cannot be reached.
         DeploymentTakenError: Another deployment of this name uses one of them.
         ConfigError: A setting of the store's server breaks promises.
     """
     if config.embedded:
-        return await _embedded(config, clock, stack)
+        return await _embedded(config, clock, stack, consent)
     store = RedisStore(config.store, clock, prefix=config.key_prefix, limits=store_limits(config))
     stack.push_async_callback(store.close)
     await store.incarnation()
@@ -96,7 +103,7 @@ def _rabbit_settings(config: Config) -> RabbitSettings:
     return RabbitSettings(url=config.broker, deployment=config.deployment_name)
 
 
-async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Backends:
+async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack, consent: Consent) -> Backends:
     try:
         await asyncio.to_thread(config.data_dir.mkdir, parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -104,11 +111,11 @@ async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Back
         raise ConfigError(
             f"data_dir is {str(config.data_dir)!r}; expected a folder to write to ({why})"
         ) from error
-    file = await SqliteFile.open(config.data_dir / "qlm.sqlite")
+    file = await SqliteFile.open(config.data_dir / "qlm.sqlite", consent)
     stack.push_async_callback(file.close)
     queues = await SqliteQueues.open(file)
     stack.push_async_callback(queues.close)
-    store = await EmbeddedStore.open(clock, SqliteJournal(file), store_limits(config))
+    store = await EmbeddedStore.open(clock, SqliteJournal(file), store_limits(config), consent=consent)
     stack.push_async_callback(store.close)
 
     async def open_broker() -> Broker:

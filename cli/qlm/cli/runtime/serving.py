@@ -38,6 +38,7 @@ from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.shell.damage import NO_CONSENT, Consent
 from qlm.domain.shell.faults import FaultKind
 from qlm.domain.shell.heap import settle_heap
 from qlm.domain.shell.tasks import end_tasks, run_together
@@ -85,7 +86,10 @@ class Roles:
 
 
 async def serve(
-    config: Config, roles: Roles, beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None
+    config: Config,
+    roles: Roles,
+    beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None,
+    consent: Consent = NO_CONSENT,
 ) -> None:
     """Run parts until a signal stops them.
 
@@ -93,6 +97,7 @@ async def serve(
         config: The whole configuration.
         roles: The parts.
         beside: Further work beside them.
+        consent: Consent to damage of the embedded queue and state.
 
     Raises:
         QlmError: A requirement is missing; the message is one clear sentence.
@@ -113,7 +118,7 @@ async def serve(
             from qlm.cli.runtime.listeners import bind_ports, serve_gateway
 
             sockets = bind_ports(config, stack)
-        opened = await open_backends(config, clock, stack, telemetry.faults)
+        opened = await open_backends(config, clock, stack, telemetry.faults, consent)
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
         if backends.embedded:
             await _reindex(backends, clock)

@@ -1,6 +1,5 @@
 """Logs of unfinished requests from the token log that an earlier incarnation left."""
 
-import logging
 import re
 from array import array
 from collections.abc import Iterable, Iterator
@@ -13,8 +12,6 @@ from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS
 from qlm.domain.ids import RequestId
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import Kind, Record, read_segment
-
-log = logging.getLogger("qlm.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def find(path: Path, incarnation: int | None) -> Found:
         )
     if cut := logs.cut_short():
         damage.append(f"{path}: its token log lacks tokens of {cut} unfinished requests")
-    return _said(Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged)))
+    return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
 
 
 def _foreign(segments: tuple[Path, ...]) -> Found:
@@ -93,13 +90,7 @@ def _foreign(segments: tuple[Path, ...]) -> Found:
         f"{segment}: the token log is of another queue file; it is not read, and kept as {segment}.damaged"
         for segment in segments
     )
-    return _said(Found({}, tuple(damage), (), segments))
-
-
-def _said(found: Found) -> Found:
-    for sentence in found.damage:
-        log.error("%s", sentence)
-    return found
+    return Found({}, tuple(damage), (), segments)
 
 
 def _segments(path: Path) -> list[tuple[int, int, Path]]:

@@ -15,6 +15,7 @@ from qlm.domain.ports.api_keys import ApiKey
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.domain.ports.published import PublishedKind
+from qlm.domain.shell.damage import NO_CONSENT, Consent
 from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
@@ -77,14 +78,20 @@ class EmbeddedStore(MemoryStore):
         journal: Journal,
         limits: StoreLimits | None = None,
         *,
+        consent: Consent = NO_CONSENT,
         retry_s: float = RETRY_S,
     ) -> "EmbeddedStore":
         """Read the journal and the token log beside it, and begin a new incarnation of both.
 
         Args:
+            clock: The clock.
+            journal: The journal, whose path names the token log too.
+            limits: Limits of the store.
+            consent: Consent to damage of the token log.
             retry_s: Pause before a failed write is retried.
 
         Raises:
+            DamagedDataError: The token log is damaged, and there is no consent to that; nothing was changed.
             UndecodableDataError: This version cannot read an entry of the journal.
             StoreUnavailableError: The token log cannot be read, or it or the journal not be written.
         """
@@ -97,6 +104,9 @@ class EmbeddedStore(MemoryStore):
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
         logs, log_keys = decode_logs(entries)
         found = find(journal.path, former)
+        consent(found.damage)
+        for sentence in found.damage:
+            log.error("%s", sentence)
         for id, kept in (logs | found.logs).items():
             if id not in state.requests:
                 requests.restore_log(state, id, kept)

@@ -1,0 +1,92 @@
+"""Checkpoints of a queue file: pages move from the write-ahead log into the file, their checksums first."""
+
+import logging
+import secrets
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from qlm.broker.sqlite.damage import checksums_path
+from qlm.broker.sqlite.messages import set_checksums_mark
+from qlm.broker.sqlite.page_checksums import PageChecksums, mark_of
+from qlm.broker.sqlite.write_ahead_log import Index, read_index, read_pages
+from qlm.domain.errors import BrokerUnavailableError
+
+FRAMES_MAX: Final = 1_000
+"""Frames in the log after which they are moved, as SQLite does by itself."""
+
+log = logging.getLogger("qlm.broker")
+
+
+class Checkpoints:
+    """Checkpoints of a file that one connection writes, called in the thread of that connection.
+
+    Attributes:
+        mark: Mark by which the checksums name the file.
+    """
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, checksums: PageChecksums, page_bytes: int, mark: int
+    ) -> None:
+        """Use `Checkpoints.begin` instead."""
+        self.mark = mark
+        self._path = path
+        self._connection = connection
+        self._checksums = checksums
+        self._page_bytes = page_bytes
+        self._failed = False
+
+    @classmethod
+    def begin(cls, path: Path, connection: sqlite3.Connection, *, fresh: bool) -> "Checkpoints":
+        """Begin with a file that was opened.
+
+        Args:
+            path: The file.
+            connection: Its connection, which moves nothing by itself.
+            fresh: Take the checksums of its pages as they are.
+
+        Raises:
+            BrokerUnavailableError: The checksums cannot be written.
+        """
+        mark = mark_of(secrets.randbits(31))
+        (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+        try:
+            checksums = PageChecksums(checksums_path(path))
+            if fresh:
+                checksums.take(path, page_bytes)
+            checksums.begin(page_bytes, mark)
+            connection.execute("PRAGMA synchronous = NORMAL")  # later facts bring the mark to the disk
+            set_checksums_mark(connection, mark)
+        except (OSError, sqlite3.Error) as error:
+            raise BrokerUnavailableError(
+                f"the checksums of the queue file {path} cannot be written: {error}"
+            ) from error
+        return cls(path, connection, checksums, page_bytes, mark)
+
+    def after_commit(self) -> None:
+        """Move what is in the log once there is enough of it; a failure leaves it there."""
+        index = read_index(self._path)
+        if index.frames - index.moved >= FRAMES_MAX:
+            self._move(index, "PASSIVE")
+
+    def end(self) -> bool:
+        """Move all; return False if something stays in the log."""
+        moved = self._move(read_index(self._path), "TRUNCATE")
+        if moved:
+            with suppress(OSError):  # it then counts as killed
+                self._checksums.end(self._page_bytes, self.mark)
+        self._checksums.close()
+        return moved
+
+    def _move(self, index: Index, how: str) -> bool:
+        try:
+            self._checksums.put(read_pages(self._path, index))
+            (busy, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+        except (OSError, sqlite3.Error) as error:
+            if not self._failed:
+                log.warning("the write-ahead log of %s grows: %s", self._path, error)
+            self._failed = True
+            return False
+        self._failed = False
+        return not busy

@@ -1,0 +1,143 @@
+"""Write-ahead log of SQLite, as its two files have it: the log, and its index."""
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+_LOG_HEADER: Final = struct.Struct(">I4xI4x8s8x")
+"""Log: its magic number, page size and salts."""
+
+_MAGICS: Final = frozenset({0x377F0682, 0x377F0683})
+
+_PAGE_BYTES: Final = frozenset(1 << n for n in range(9, 17))
+
+_FRAME_HEADER: Final = struct.Struct(">II8s8x")
+"""Frame: number of the page, pages of the file after this commit (0 within a transaction), and the salts."""
+
+_INDEX_HEADER: Final = struct.Struct("=12xBxHI12x8s8x")
+"""Index: whether it is in use, page size, frames of the last commit, salts of the log. It is there twice."""
+
+_INDEX_MOVED: Final = struct.Struct("=I")
+"""Index, after both headers: frames whose pages are in the file."""
+
+
+class Index(NamedTuple):
+    """Index of a log.
+
+    Attributes:
+        frames: Frames of the last commit.
+        moved: How many of them are in the file of pages already.
+        salts: Salts of the log.
+        page_bytes: Size of a page.
+    """
+
+    frames: int = 0
+    moved: int = 0
+    salts: bytes = b""
+    page_bytes: int = 0
+
+
+class Frame(NamedTuple):
+    """Frame of a log.
+
+    Attributes:
+        position: From 1.
+        page: Number of its page, from 1.
+        commits: It ends a transaction.
+    """
+
+    position: int
+    page: int
+    commits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written to the write-ahead log, as its files say before SQLite opens them.
+
+    Attributes:
+        exists: There is a log.
+        indexed: There is an index.
+        frames: Number of frames up to the last commit.
+        commits: Positions of the commits among them, as far as the log has them.
+        pages: Numbers of the pages in the log.
+    """
+
+    exists: bool
+    indexed: bool
+    frames: int
+    commits: tuple[int, ...] = ()
+    pages: frozenset[int] = frozenset()
+
+
+def log_path(path: Path) -> Path:
+    """Return the path of the log of a file."""
+    return Path(f"{path}-wal")
+
+
+def index_path(path: Path) -> Path:
+    """Return the path of the index of that log."""
+    return Path(f"{path}-shm")
+
+
+def read_index(path: Path) -> Index:
+    """Read the index, which counts nothing if there is none, or its two headers differ."""
+    size = _INDEX_HEADER.size
+    with suppress(OSError), index_path(path).open("rb", buffering=0) as file:
+        head = file.read(2 * size + _INDEX_MOVED.size)
+        if len(head) == 2 * size + _INDEX_MOVED.size and head[:size] == head[size : 2 * size]:
+            in_use, page_bytes, frames, salts = _INDEX_HEADER.unpack_from(head)
+            (moved,) = _INDEX_MOVED.unpack_from(head, 2 * size)
+            if in_use:
+                return Index(frames, moved, salts, 65536 if page_bytes == 1 else page_bytes)
+    return Index()
+
+
+def read_written(path: Path) -> Written:
+    """Read what was written to the log of a file; call before SQLite opens it."""
+    index = read_index(path)
+    has_index = index_path(path).exists()
+    if not log_path(path).exists():
+        return Written(exists=False, indexed=has_index, frames=index.frames)
+    indexed, salts, page_bytes = index.frames, index.salts, index.page_bytes
+    with log_path(path).open("rb") as file:
+        head = file.read(_LOG_HEADER.size)
+        if len(head) == _LOG_HEADER.size:
+            magic, its_page_bytes, its_salts = _LOG_HEADER.unpack(head)
+            if magic in _MAGICS and its_page_bytes in _PAGE_BYTES:
+                if its_salts != salts:
+                    indexed = 0  # the index is of another generation of the log
+                salts, page_bytes = its_salts, its_page_bytes
+        frames = tuple(_frames(file, salts, page_bytes)) if page_bytes else ()
+    commits = tuple(frame.position for frame in frames if frame.commits)
+    pages = frozenset(frame.page for frame in frames)
+    return Written(
+        exists=True, indexed=has_index, frames=max(indexed, *commits, 0), commits=commits, pages=pages
+    )
+
+
+def read_pages(path: Path, index: Index) -> dict[int, bytes]:
+    """Return the pages of the last commit in the log only, by number; nothing may write meanwhile."""
+    step = _FRAME_HEADER.size + index.page_bytes
+    pages = {}
+    with log_path(path).open("rb") as file:
+        file.seek(_LOG_HEADER.size + index.moved * step)
+        for _ in range(index.frames - index.moved):
+            page, _, _ = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
+            pages[page] = file.read(index.page_bytes)
+    return pages
+
+
+def _frames(file: BinaryIO, salts: bytes, page_bytes: int) -> Iterator[Frame]:
+    """Yield the frames of the present generation."""
+    size = os.fstat(file.fileno()).st_size
+    step = _FRAME_HEADER.size + page_bytes
+    for position in range((size - _LOG_HEADER.size) // step):
+        head = os.pread(file.fileno(), _FRAME_HEADER.size, _LOG_HEADER.size + position * step)
+        page, pages, its_salts = _FRAME_HEADER.unpack(head)
+        if its_salts == salts:
+            yield Frame(position + 1, page, pages > 0)

@@ -1,0 +1,247 @@
+"""A flipped byte in each file of the embedded queue and state is named at the start, and needs a consent."""
+
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from contract.suites.store.values import A, metadata
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.checkpoints import FRAMES_MAX
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
+from qlm.domain.errors import DamagedDataError
+from qlm.domain.ids import QueueName
+from qlm.domain.lease_answer import Granted
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.shell.damage import NO_CONSENT, Consent, code_of, consent_to
+from qlm.store.embedded.store import EmbeddedStore
+from support.damaged import flip
+from support.gateway import SystemClock
+from support.ports import free_port
+
+Q = QueueName("q")
+NAME: Final = "qlm.sqlite"
+PLACES: Final = 8
+NOTHING_TO_LOSE: Final = {f"{NAME}-lock", f"{NAME}-shm"}
+"""Files that are written anew at each start: the lock, and the index of the write-ahead log."""
+
+
+class Opened:
+    """Embedded queue and state of a folder."""
+
+    def __init__(self, file: SqliteFile, queues: SqliteQueues, store: EmbeddedStore) -> None:
+        self.file = file
+        self.queues = queues
+        self.store = store
+
+    @classmethod
+    async def open(cls, folder: Path, consent: Consent = NO_CONSENT) -> "Opened":
+        file = await SqliteFile.open(folder / NAME, consent)
+        try:
+            queues = await SqliteQueues.open(file)
+            store = await EmbeddedStore.open(SystemClock(), SqliteJournal(file), consent=consent)
+        except BaseException:
+            await file.close()
+            raise
+        return cls(file, queues, store)
+
+    async def fill(self, first: int, count: int) -> None:
+        """Publish messages, end a request, and leave another unfinished."""
+        broker = self.queues.broker()
+        for n in range(first, first + count):
+            await broker.publish(Q, b"%d" % n + b" " * 3000)
+        for n, outcome in ((first, Outcome.STOP), (first + 1, None)):
+            await self.store.enqueue(metadata(n))
+            granted = await self.store.lease(metadata(n), A, None)
+            assert isinstance(granted, Granted)
+            id, tokens = metadata(n).id, tuple(range(200))
+            entry = LogEntry(id=id, epoch=granted.lease.epoch, offset=0, token_ids=tokens, outcome=outcome)
+            await self.store.append([entry])
+
+    async def content(self) -> tuple[object, ...]:
+        """Read all that must not change unnamed."""
+        state = self.store._state
+        bodies = await self.queues.broker().peek(Q, bytes, 1000)
+        logs = {id: tuple(log.token_ids) for id, log in state.restored.items()}
+        ended = [await self.store.read_output(id, 0) for id in sorted(state.requests)]
+        return bodies, logs, ended
+
+    async def close(self) -> None:
+        await self.store.close()
+        await self.queues.close()
+        await self.file.close()
+
+
+@pytest.fixture
+async def closed(tmp_path: Path) -> Path:
+    """Files after an orderly stop."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    opened = await Opened.open(folder)
+    await opened.fill(0, 20)
+    await opened.close()
+    return folder
+
+
+@pytest.fixture
+async def killed(closed: Path, tmp_path: Path) -> Path:
+    """Files as a kill leaves them: some pages in the file, others in the log."""
+    opened = await Opened.open(closed)
+    await opened.fill(20, 20)
+    folder = Path(shutil.copytree(closed, tmp_path / "killed"))
+    await opened.close()
+    return folder
+
+
+def names_of(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def places(file: Path) -> Iterator[int]:
+    """Choose some places of a file, its first and its last byte among them."""
+    size = file.stat().st_size
+    yield from sorted({round(n * (size - 1) / (PLACES - 1)) for n in range(PLACES)})
+
+
+class Copies:
+    """Copies of a folder, one byte of each flipped."""
+
+    def __init__(self, folder: Path, copy: Path, expected: tuple[object, ...]) -> None:
+        self._folder = folder
+        self._copy = copy
+        self._expected = expected
+
+    @classmethod
+    async def of(cls, folder: Path, copy: Path) -> "Copies":
+        sound = await Opened.open(Path(shutil.copytree(folder, copy)))
+        expected = await sound.content()
+        await sound.close()
+        return cls(folder, copy, expected)
+
+    async def flipped(self, name: str, at: int) -> str:
+        """Return what an attempt to open one says; empty if it opens and has all that it should."""
+        shutil.rmtree(self._copy)
+        shutil.copytree(self._folder, self._copy)
+        flip(self._copy / name, at)
+        try:
+            opened = await Opened.open(self._copy)
+        except DamagedDataError as error:
+            return str(error)
+        assert await opened.content() == self._expected
+        await opened.close()
+        return ""
+
+
+async def test_each_flipped_byte_of_closed_files_is_named(closed: Path, tmp_path: Path) -> None:
+    names = names_of(closed)
+    assert names == {NAME, f"{NAME}-checksums", f"{NAME}-lock"}
+    copies = await Copies.of(closed, tmp_path / "copy")
+    for name in names - NOTHING_TO_LOSE:
+        for at in places(closed / name):
+            said = await copies.flipped(name, at)
+            assert said.startswith(f"{tmp_path / 'copy' / name}: "), (name, at)
+            assert "damaged" in said
+
+
+async def test_each_flipped_byte_after_a_kill_is_named_or_costs_nothing(killed: Path, tmp_path: Path) -> None:
+    names = names_of(killed)
+    tokens = {name for name in names if name.startswith(f"{NAME}-tokens.")}
+    assert names == {NAME, *(f"{NAME}-{what}" for what in ("checksums", "lock", "wal", "shm")), *tokens}
+    assert tokens
+    copies, named = await Copies.of(killed, tmp_path / "copy"), set()
+    for name in names:
+        for at in places(killed / name):
+            if await copies.flipped(name, at):
+                named.add(name)
+            else:
+                # The log has a newer page, with a checksum of its own.
+                assert name in {NAME, f"{NAME}-checksums", *NOTHING_TO_LOSE}, (name, at)
+    assert named == {NAME, f"{NAME}-checksums", f"{NAME}-wal", *tokens}
+
+
+async def test_damage_is_named_again_until_there_is_a_consent_to_it(killed: Path) -> None:
+    (tokens,) = (each for each in names_of(killed) if "-tokens." in each)
+    flip(killed / f"{NAME}-wal", 10_000)
+    flip(killed / tokens, 20)
+    codes: list[str] = []
+    for n in (0, 1):
+        said = set()
+        for consent in (consent_to(codes), consent_to([*codes, "00000000"])):
+            with pytest.raises(DamagedDataError) as refused:
+                await Opened.open(killed, consent)
+            said.add(str(refused.value))
+        (error,) = said
+        assert ("write-ahead log" in error, "token log" in error) == (n == 0, n == 1)
+        codes += re.findall("--accept-damage ([0-9a-f]{8})$", error)
+    opened = await Opened.open(killed, consent_to(codes))
+    damage = await opened.store.warnings()
+    assert code_of(damage) == codes[1], "the log was put in order by the consent before"
+    await opened.close()
+    assert {f"{NAME}-wal.damaged", f"{tokens}.damaged"} <= names_of(killed)
+    await (await Opened.open(killed)).close()
+
+
+async def test_a_deleted_log_is_named_again(killed: Path) -> None:
+    (killed / f"{NAME}-wal").unlink()
+    for _ in range(2):
+        with pytest.raises(DamagedDataError, match="the log is gone"):
+            await Opened.open(killed)
+
+
+async def test_another_copy_of_the_file_is_no_damage(closed: Path) -> None:
+    """An operator puts back a copy that was made while nothing ran, and leaves the checksums of the newer."""
+    backup = (closed / NAME).read_bytes()
+    opened = await Opened.open(closed)
+    await opened.fill(20, 20)
+    await opened.close()
+    (closed / NAME).write_bytes(backup)
+    opened = await Opened.open(closed)
+    assert len(await opened.queues.broker().peek(Q, bytes, 100)) == 20
+    await opened.close()
+    flip(closed / NAME, 20_000)
+    with pytest.raises(DamagedDataError, match="1 of"):
+        await Opened.open(closed)
+
+
+async def test_checksums_are_written_before_the_pages(tmp_path: Path) -> None:
+    """A kill after checkpoints: what is in the file fits."""
+    opened = await Opened.open(tmp_path)
+    broker = opened.queues.broker()
+    size = (tmp_path / NAME).stat().st_size
+    for n in range(FRAMES_MAX // 10):
+        await broker.publish(Q, b"%d" % n + b" " * 40_000)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for each in names_of(tmp_path) - {"copy"}:
+        shutil.copy(tmp_path / each, copy / each)
+    assert (copy / NAME).stat().st_size > size, "there was a checkpoint"
+    again = await Opened.open(copy)
+    assert len(await again.queues.broker().peek(Q, bytes, 1000)) == FRAMES_MAX // 10
+    await again.close()
+    await opened.close()
+    (copy / NAME).write_bytes((copy / NAME).read_bytes()[:-8192])
+    with pytest.raises(DamagedDataError, match="damaged"):
+        await Opened.open(copy)
+
+
+async def test_the_command_names_damage_and_takes_the_consent(closed: Path) -> None:
+    (closed / f"{NAME}-tokens.{2**63}.1").write_bytes(b"no token log")
+    flip(closed / f"{NAME}-checksums", 0)
+    command = [sys.executable, "-m", "qlm.cli.main", "serve", "--no-agents", "--data-dir", str(closed)]
+    command += ["--port", str(free_port()), "--grpc-port", "0", "--admin-port", "0"]
+    said: list[str] = []
+    for _ in range(2):
+        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        assert ended.returncode == 1, ended.stderr
+        said.append(ended.stderr.splitlines()[-1])
+        command += said[-1].split()[-2:]
+    assert "the checksums of" in said[0]
+    assert "the token log is damaged" in said[1]

@@ -92,6 +92,8 @@ def test_one_function_ends_tasks() -> None:
         "domain/qlm/domain/shell/tasks.py": "it is that function",
         "agents/qlm/agents/shell/loop_lateness.py": "a timer",
         "agents/qlm/agents/shell/tick_timer.py": "a timer",
+        "broker/qlm/broker/sqlite/file.py": "a timer",
+        "controller/qlm/controller/shell/loop.py": "a timer",
         "gateway/qlm/gateway/http/connections/half_open.py": "a timer",
         "store/qlm/store/redis/batch.py": "futures, not tasks",
         "cli/qlm/cli/runtime/serving.py": "a second signal; the tasks are being ended already",

@@ -58,6 +58,10 @@ Error = tuple[str, str, str, str]
 _VARIES: Final = "…"
 
 
+_PAGE: Final = _FOLDER / "http" / "page"
+"""The live page is no API: its errors are sentences for a person."""
+
+
 def error_rows() -> list[Error]:
     """Return each error with all its messages, in order."""
     messages: dict[tuple[str, str, str], set[str]] = {}
@@ -77,6 +81,8 @@ def outcomes() -> Iterator[Error]:
 
 def _written() -> Iterator[Error]:
     for path in sorted(_FOLDER.rglob("*.py")):
+        if path.is_relative_to(_PAGE):
+            continue
         module = import_module(".".join(("qlm.gateway", *path.relative_to(_FOLDER).with_suffix("").parts)))
         for function in functions_of(module):
             yield from reader_of(module, function).errors()

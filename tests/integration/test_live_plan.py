@@ -1,12 +1,9 @@
 """`qlm plan show` and `qlm plan explain` on the live state: a gateway, a controller and an agent at work."""
 
 import asyncio
-import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -14,25 +11,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
-from qlm.cli.runtime.clock import SystemClock
-from qlm.domain.fleet import ModelSpec
 from qlm.domain.formats.clusters import CLUSTERS, Clusters
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.published import PublishedKind
-from qlm.domain.request import Request
-from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.http.app import admin_app_of, create_app
-from qlm.gateway.http.server import create_server
 from qlm.planner.problem import Plan
-from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain, published_plan_to_plain
+from qlm.planner.published_plan import PublishedPlan, published_plan_to_plain
 from support.flaky import until
-from support.gateway import running_cluster, serving
+from support.gateway import running_cluster
+from support.live import living, running, some_requests
 from support.plans import random_plan, random_problem
-from support.plant import M, N, Plant, plant
+from support.plant import M
 from support.ports import free_port
 from support.requests import a_request
-
-SPECS = tuple(ModelSpec(id=model, tokenizer="byte", context_tokens=4096) for model in (M, N))
 
 
 async def qlm(url: str, *arguments: str) -> Result:
@@ -40,66 +29,10 @@ async def qlm(url: str, *arguments: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, main, ["plan", *arguments, "--url", url])
 
 
-@dataclass(slots=True)
-class Live:
-    """A plant with a gateway that serves operators at `url`."""
-
-    plant: Plant
-    url: str
-
-    async def qlm(self, *arguments: str) -> Result:
-        return await qlm(self.url, *arguments)
-
-    async def kept(self) -> PublishedPlan | None:
-        data = await self.plant.store.published(PublishedKind.PLAN)
-        return None if data is None else published_plan_from_plain(orjson.loads(data))
-
-    async def plans(self, requests: int) -> bool:
-        """Whether the kept plan has so many requests."""
-        kept = await self.kept()
-        return kept is not None and sum(group.requests for group in kept.problem.groups) == requests
-
-
-@contextlib.asynccontextmanager
-async def living(folder: Path) -> AsyncIterator[Live]:
-    """The engines make no token until they are let: four requests run, the rest waits."""
-    async with plant(folder) as made, contextlib.AsyncExitStack() as stack:
-        for engine in made.engines.values():
-            engine.tokens_max = 0
-        app = create_app(
-            SPECS,
-            made.broker,
-            made.store,
-            SystemClock(),
-            GatewayLimits(),
-            GatewayId("gateway"),
-            lambda: RequestId("unused"),
-        )
-        await stack.enter_async_context(app.router.lifespan_context(app))
-        admin = create_server(admin_app_of(app.state.gateway), "127.0.0.1", 0, shutdown_s=1)
-        yield Live(made, await stack.enter_async_context(serving(admin)))
-
-
-def some_requests(number: int, **more: object) -> list[Request]:
-    """Requests of one class, a microsecond apart."""
-    now_ns = time.time_ns()
-    return [
-        a_request(f"{more.get('model', 'm')}{n}", deadline_ms=100_000, arrival_ns=now_ns + 1000 * n, **more)  # type: ignore[arg-type]
-        for n in range(number)
-    ]
-
-
-async def running(live: Live, number: int) -> None:
-    """Fill the engine of m, and wait until the plan knows the rest."""
-    await live.plant.accept(*some_requests(number))
-    await until(lambda: len(live.plant.engines[M].running) == 4)
-    await until(lambda: live.plans(number - 4))
-
-
 async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
     async with living(tmp_path) as live:
         await running(live, 10)
-        shown = await live.qlm("show")
+        shown = await qlm(live.url, "show")
         assert (shown.exit_code, shown.stderr) == (0, "")
         assert re.match(r"plan by edf of \S+ ago; its times count from then\n", shown.stdout)
         kept = await live.kept()
@@ -107,15 +40,15 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         for group in kept.problem.groups:
             assert re.search(rf"^1\t{group.id}\tm\t6\t", shown.stdout, re.MULTILINE)
         assert "violated" not in shown.stdout
-        reported = json.loads((await live.qlm("show", "--json", "--samples", "50")).stdout)
+        reported = json.loads((await qlm(live.url, "show", "--json", "--samples", "50")).stdout)
         assert [row["requests"] for row in reported["rows"]] == [6]
         assert reported["sampled"]["samples"] == 50
         assert abs(reported["at_ms"] / 1000 - time.time()) < 60
-        assert (await live.qlm("show", "--why")).stdout.splitlines()[
+        assert (await qlm(live.url, "show", "--why")).stdout.splitlines()[
             -1
         ] == "no group is expected to miss its deadline"
         assert reported["clusters"] == []
-        refused = await live.qlm("show", "--instance", "nobody")
+        refused = await qlm(live.url, "show", "--instance", "nobody")
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert refused.stderr == "qlm: --instance is 'nobody'; expected an instance of the problem\n"
 
@@ -125,7 +58,7 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
         await running(live, 10)
         await live.plant.accept(*some_requests(3, model="n", priority=1))
         await until(lambda: live.plans(9))
-        reported = await live.qlm("explain", "n1")
+        reported = await qlm(live.url, "explain", "n1")
         assert (reported.exit_code, reported.stderr) == (0, "")
         lines = reported.stdout.splitlines()
         assert re.fullmatch(r"n1: n, arrived \S+ ago, deadline in \S+, priority 1", lines[0])
@@ -139,10 +72,10 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
         assert "6 requests" in before
         assert "- the 1 request before it in its group ended: there, the order is by arrival" in lines
         assert "- another instance served n: i is the only one" in lines
-        group = await live.qlm("explain", match[1])
+        group = await qlm(live.url, "explain", match[1])
         assert group.exit_code == 0
         assert group.stdout.splitlines()[1].startswith(f"{match[1]}: n, 3 requests, deadline in ")
-        data = json.loads((await live.qlm("explain", "n1", "--json")).stdout)
+        data = json.loads((await qlm(live.url, "explain", "n1", "--json")).stdout)
         assert data["request"]["waits"]["group"] == match[1]
         assert (data["place"]["nth"], data["plan"]["method"]) == (2, "edf")
         assert 0 < data["place"]["turn"]["starts"]["mean"] < data["place"]["turn"]["answered"]["mean"]
@@ -151,13 +84,13 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
 async def test_a_request_is_reported_until_its_end(tmp_path: Path) -> None:
     async with living(tmp_path) as live:
         await running(live, 5)
-        text = (await live.qlm("explain", "m0")).stdout
+        text = (await qlm(live.url, "explain", "m0")).stdout
         assert re.search(r"^it runs on i since \S+ ago; 0 tokens so far$", text, re.MULTILINE)
-        assert "it waits: number 1 of 1 in " in (await live.qlm("explain", "m4")).stdout
+        assert "it waits: number 1 of 1 in " in (await qlm(live.url, "explain", "m4")).stdout
         for engine in live.plant.engines.values():
             engine.tokens_max = 1_000_000
         await live.plant.all_end_exactly_once()
-        text = (await live.qlm("explain", "m4")).stdout
+        text = (await qlm(live.url, "explain", "m4")).stdout
         assert re.search(r"^it is answered: finished \S+ ago by i \(length, 8 tokens\)$", text, re.MULTILINE)
 
 
@@ -165,7 +98,7 @@ async def test_a_name_that_nobody_knows_gets_one_clear_line(tmp_path: Path) -> N
     async with living(tmp_path) as live:
         await until(lambda: live.plans(0))
         for name in ("nobody", "a name/with ?all sorts\n", "../queues"):
-            refused = await live.qlm("explain", name)
+            refused = await qlm(live.url, "explain", name)
             assert (refused.exit_code, refused.stdout) == (2, "")
             expected = r"expected a group with waiting requests \(plan by edf of \S+ ago\), or the id of "
             assert re.fullmatch(

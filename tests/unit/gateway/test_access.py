@@ -34,3 +34,22 @@ def test_an_origin_is_accepted_as_a_whole() -> None:
 def test_loopback_is_what_only_this_machine_reaches() -> None:
     assert [is_loopback(each) for each in ("127.9.9.9", "::1", "localhost")] == [True] * 3
     assert [is_loopback(each) for each in ("0.0.0.0", "::", "10.0.0.1", "host.example")] == [False] * 4
+
+
+@pytest.mark.parametrize("rules", [AccessRules(), NAMED])
+def test_a_page_of_the_listener_itself_is_known_by_the_host_that_it_was_called_by(rules: AccessRules) -> None:
+    assert rules.accepts_own_page("http://localhost:8090", "localhost:8090")
+    assert rules.accepts_own_page("https://LOCALHOST:8090", "localhost:8090")
+    for origin in (
+        "http://localhost",
+        "http://localhost:8091",
+        "null",
+        "",
+        "ftp://localhost:8090",
+        "localhost:8090",
+    ):
+        assert not rules.accepts_own_page(origin, "localhost:8090"), origin
+
+
+def test_a_page_of_a_strange_name_is_not_the_listeners() -> None:
+    assert not AccessRules().accepts_own_page("http://evil.example", "evil.example")

@@ -20,6 +20,7 @@ from qlm.cli.config.access import (
 )
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
+from qlm.cli.plans.page import explain_for_page
 from qlm.cli.rendering.tiers import render_tiers
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
@@ -122,7 +123,7 @@ def _administration(
     """Serve operators while inside: until the last client has been answered."""
     if listener is None:
         return nullcontext()
-    app = admin_app_of(gateway, admin_rules(config))
+    app = admin_app_of(gateway, admin_rules(config), explain_for_page)
     return running(limited_server(app, gateway, for_operators(limits)), listener)
 
 
@@ -166,7 +167,8 @@ async def announce(config: Config, backends: Backends) -> None:
         log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
     if config.admin.port:
         secured = "without a token" if config.admin.token is None else "with the admin token"
-        log.info("and for operators on http://%s:%d (%s)", config.admin.host, config.admin.port, secured)
+        address = f"http://{config.admin.host}:{config.admin.port}"
+        log.info("and for operators on %s (%s; live page: %s/ui)", address, secured, address)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     for exposure in exposures(config):
         log.warning("%s", exposure)

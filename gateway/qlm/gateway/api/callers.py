@@ -10,13 +10,23 @@ Headers = Callable[[str], Sequence[str]]
 """Returns all values of a header, by its name in lower case."""
 
 
-def caller_errors(headers: Headers, rules: AccessRules) -> Iterator[ApiError]:
-    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be JSON."""
-    for host in headers("host"):
+def caller_errors(headers: Headers, rules: AccessRules, *, own_page: bool = False) -> Iterator[ApiError]:
+    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be JSON.
+
+    Args:
+        headers: Its headers.
+        rules: Callers that the listener accepts.
+        own_page: Pages of the listener itself may send it: browsers name the origin of a page that loads its
+            modules.
+    """
+    hosts = headers("host")
+    for host in hosts:
         if not rules.accepts_host(host):
             message = f"Host is {shown(host)}; expected localhost, an address, or one of allowed_hosts"
             yield ApiError(status=421, message=message, code="host_not_allowed")
     for origin in headers("origin"):
+        if own_page and len(hosts) == 1 and rules.accepts_own_page(origin, hosts[0]):
+            continue
         if not rules.accepts_origin(origin):
             message = f"Origin is {cut(origin)!r}; expected one of http.allowed_origins, or no web page"
             yield ApiError(status=403, message=message, code="origin_not_allowed")

@@ -51,6 +51,15 @@ class AccessRules:
         """Return whether a page of an origin may call it."""
         return origin in self.origins
 
+    def accepts_own_page(self, origin: str, host: str) -> bool:
+        """Return whether an origin is that of a page of the listener itself, which was called as `host`.
+
+        The scheme does not count: a proxy may speak TLS with the browser.
+        """
+        scheme, _, authority = origin.partition("://")
+        own = scheme in ("http", "https") and authority.lower() == host.lower()
+        return own and self.accepts_host(host)
+
     def accepts_operator(self, authorization: str) -> bool:
         """Return whether an operator may call it with a value of the header Authorization.
 

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import InstanceId, RequestId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
@@ -82,12 +82,19 @@ async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests
 async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[RequestDetails]:
     """Answer GET /admin/v1/requests/{id}: a request with its event history and its queue position."""
     id = request_id(request.path_params["id"])
-    if (record := await gateway.store.record(id)) is None:
+    if (found := await request_details(gateway, id)) is None:
         raise ApiError(
             status=404, message=f"request {cut(id)} not found", param="id", code="request_not_found"
         )
+    return Json(found)
+
+
+async def request_details(gateway: Gateway, id: RequestId) -> RequestDetails | None:
+    """Return a request with its event history and its queue position; None if it is not known."""
+    if (record := await gateway.store.record(id)) is None:
+        return None
     place = await gateway.store.queue_position(id)
-    return Json({**_request(gateway, record), "waits": None if place is None else _waits(place)})
+    return {**_request(gateway, record), "waits": None if place is None else _waits(place)}
 
 
 async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
@@ -143,7 +150,20 @@ async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instanc
     waiting: list[Unplaced] = [
         {"id": id, "state": "waiting for a place", "why": why} for id, why in unplaced.items()
     ]
-    configured: list[ConfiguredInstance] = [
+    refused = await gateway.store.refused_agents()
+    return Json(
+        {
+            "instances": [_instance(each) for each in view.instances],
+            "configured": configured_instances(gateway),
+            "refused_agents": [{"id": id, "why": why} for id, why in refused.items()],
+            "unplaced": waiting,
+        }
+    )
+
+
+def configured_instances(gateway: Gateway) -> list[ConfiguredInstance]:
+    """Return the instances of the configuration of this gateway."""
+    return [
         {
             "id": each.id,
             "accelerator": each.accelerator,
@@ -152,15 +172,6 @@ async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instanc
         }
         for each in gateway.configured.instances
     ]
-    refused = await gateway.store.refused_agents()
-    return Json(
-        {
-            "instances": [_instance(each) for each in view.instances],
-            "configured": configured,
-            "refused_agents": [{"id": id, "why": why} for id, why in refused.items()],
-            "unplaced": waiting,
-        }
-    )
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> AcceptedJson[Draining]:

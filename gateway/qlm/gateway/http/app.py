@@ -33,9 +33,12 @@ from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
+from qlm.gateway.http.page.files import open_paths
+from qlm.gateway.http.page.handlers import LivePage
 from qlm.gateway.http.responses import error_answer
 from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
 from qlm.gateway.keys.asking import operator_refusal
+from qlm.gateway.live.explaining import Explain
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
@@ -126,12 +129,15 @@ def app_of(
     return app
 
 
-def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlette:
+def admin_app_of(
+    gateway: Gateway, rules: AccessRules | None = None, explain: Explain | None = None
+) -> Starlette:
     """Return the application of a gateway for its operators, which the caller runs beside the other one.
 
     Args:
         gateway: The gateway.
         rules: Callers it accepts; by default, those of a listener on loopback.
+        explain: Explains groups and requests to viewers of the live page; without it there is no page.
     """
     rules = rules or AccessRules()
 
@@ -139,9 +145,18 @@ def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlett
         return await operator_refusal(gateway.keys, headers, rules, gateway.clock.now_ns())
 
     guard = Middleware(
-        Guard, rules=rules, count=gateway.metrics.refused, anyone=_PROBES, not_operator=not_operator
+        Guard,
+        rules=rules,
+        count=gateway.metrics.refused,
+        anyone=_PROBES,
+        not_operator=not_operator,
+        page=frozenset() if explain is None else open_paths(),
     )
-    return _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
+    app = _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
+    if explain is not None:
+        app.state.live_page = LivePage(gateway, explain)
+        app.routes.extend(app.state.live_page.routes())
+    return app
 
 
 def _app(

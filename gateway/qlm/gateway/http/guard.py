@@ -27,6 +27,7 @@ class Guard:
         count: Callable[[int, str], None],
         anyone: Collection[str] = (),
         not_operator: Callable[[HeaderValues], Awaitable[ApiError | None]] | None = None,
+        page: Collection[str] = (),
     ) -> None:
         """Guard an application.
 
@@ -37,12 +38,14 @@ class Guard:
             anyone: Paths that are not for operators alone.
             not_operator: Returns the error of a caller who is no operator, by the headers; without it, no
                 path is for operators alone.
+            page: Paths of a page without data, which it loads itself, and anyone may load.
         """
         self._app = app
         self._rules = rules
         self._count = count
-        self._anyone = anyone
+        self._anyone = {*anyone, *page}
         self._not_operator = not_operator
+        self._page = page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call, or pass it on."""
@@ -50,7 +53,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope).getlist
-        refusal = next(caller_errors(headers, self._rules), None)
+        refusal = next(caller_errors(headers, self._rules, own_page=scope["path"] in self._page), None)
         if refusal is None and self._not_operator is not None and scope["path"] not in self._anyone:
             try:
                 refusal = await self._not_operator(headers)

@@ -10,6 +10,7 @@ from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.view import ClusterView
 from qlm.gateway.core.admission import Load, accepted, observe
 from qlm.gateway.core.forecast import CurrentForecast
 from qlm.gateway.sessions.forecast_watch import ClusterWatch, ForecastWatch
@@ -25,7 +26,11 @@ REFUSAL_FADES_NS: Final = 5_000_000_000
 
 
 class LoadWatch:
-    """The latest observation of the cluster."""
+    """The latest observation of the cluster.
+
+    Attributes:
+        view: The cluster as of that observation; None before the first.
+    """
 
     def __init__(
         self,
@@ -55,6 +60,7 @@ class LoadWatch:
         self._away_since_ns: int | None = None
         self._away_why = ""
         self._load = Load()
+        self.view: ClusterView | None = None
         self._forecast = ForecastWatch(store)
         self._clusters = ClusterWatch(store)
         self._incarnation: int | None = None
@@ -127,6 +133,11 @@ class LoadWatch:
         self._forecast.count_accepted(model, self._clock.now_ns())
         self._refusal = None
 
+    @property
+    def unread_why(self) -> str | None:
+        """Why the latest observation failed, while the store is away."""
+        return None if self._away_since_ns is None else self._away_why
+
     def store_away(self) -> str | None:
         """Return why the store is away, if it has been for longer than clients shall wait for it.
 
@@ -163,7 +174,7 @@ class LoadWatch:
     async def _observe(self) -> None:
         await self._store.probe()
         await self.check_incarnation()
-        view = await self._store.view()
+        self.view = view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())
         await self._forecast.refresh()
         await self._clusters.refresh()

@@ -34,7 +34,25 @@ def queues(
         finished_per_s: Smoothed rate of answers; None if unknown.
         attainment: How many of the latest requests of each class met their objective.
     """
-    classes: list[ClassQueue] = [
+    virtual: list[InstanceQueue] = [
+        {
+            "instance": each.instance,
+            "version": each.version,
+            "groups": [group_fields(view, group) for group in each.groups],
+        }
+        for each in view.queues
+    ]
+    return {
+        "classes": class_queues(view),
+        "virtual_queues": virtual,
+        "attainment": attainment,
+        "finished_per_s": finished_per_s,
+    }
+
+
+def class_queues(view: ClusterView) -> list[ClassQueue]:
+    """Return class queues with their depths."""
+    return [
         {
             "queue": each.cls.queue,
             "model": each.cls.model,
@@ -53,20 +71,6 @@ def queues(
         }
         for each in view.classes
     ]
-    virtual: list[InstanceQueue] = [
-        {
-            "instance": each.instance,
-            "version": each.version,
-            "groups": [group_fields(view, group) for group in each.groups],
-        }
-        for each in view.queues
-    ]
-    return {
-        "classes": classes,
-        "virtual_queues": virtual,
-        "attainment": attainment,
-        "finished_per_s": finished_per_s,
-    }
 
 
 def group_fields(view: ClusterView, group: Group) -> GroupFields:

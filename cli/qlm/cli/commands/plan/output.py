@@ -9,9 +9,10 @@ import click
 from rich.console import Console
 
 from qlm.cli.inspect.console import DRAWING_COLUMNS_MAX, console
+from qlm.cli.plans.explaining import unservable
 from qlm.cli.plans.gantt import gantt
 from qlm.cli.plans.missed import missed_lines
-from qlm.cli.plans.tables import instance_tables, summary, violated
+from qlm.cli.plans.tables import instance_tables, summary
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.methods import Limits, plan_by, with_bound, with_scale_up
 from qlm.planner.policy.misses import Misses, find_misses
@@ -85,9 +86,3 @@ def check_instances(problem: Problem, instances: tuple[str, ...]) -> None:
     for name in instances:
         if name not in known:
             raise InvalidValueError("--instance", name, "an instance of the problem")
-
-
-def unservable(report: Report) -> str | None:
-    """Describe the first group that a plan assigns to no instance able to serve it, if any."""
-    serious = [each for each in report.violations if each.constraint in ("each_group_once", "runs_there")]
-    return next(violated(serious[:1]), None)

@@ -1,0 +1,1 @@
+"""The live page: its files, its stream of events, and its explanations, under `/ui`."""

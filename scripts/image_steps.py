@@ -3,10 +3,12 @@
 Usage: python scripts/image_steps.py FOLDER CONTAINERFILE...
 
 Each RUN that installs something is run as it stands, but for four paths: /src is this checkout, /opt/qlm,
-/opt/build and /opt/dist lie below FOLDER. Left out are the base image and steps that only a root file system
-can take (users, links in /usr/local). In the end the program that the image starts must tell its usage.
+/opt/build and /opt/dist lie below FOLDER. Equal steps that make the wheel run once, as in a builder with a
+cache. Left out are the base image and steps that only a root file system can take (users, links in
+/usr/local). In the end the program that the image starts must tell its usage.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -52,32 +54,51 @@ def entry_point(text: str, folder: Path) -> list[str]:
 
 def run(command: list[str], what: str) -> str:
     """Run a command in the checkout, and return what it said."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Of most modules nothing more is asked here than to be installed: pip need not compile them.
+    env = {**os.environ, "PIP_COMPILE": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise StepError(f"{what} ended with code {done.returncode}: {' '.join(command)}\n{said}")
     return done.stdout
 
 
-def check(file: Path, folder: Path) -> None:
-    """Install as the file says, and start what it starts."""
+def take(step: str, folder: Path, file: Path) -> None:
+    """Run an install step of a container file."""
+    run(["bash", "-euo", "pipefail", "-c", moved(step, folder)], f"an install step of {file.name}")
+
+
+def check(file: Path, folder: Path, wheels: dict[str, Path]) -> None:
+    """Install as the file says, and start what it starts.
+
+    Args:
+        file: The container file.
+        folder: Takes what it installs.
+        wheels: The folder where a step has made the wheel, by step; grows by a new one.
+    """
     text = file.read_text("utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     steps = install_steps(text)
     if len(steps) != 2:
         raise StepError(f"{file.name} has {len(steps)} install steps; expected the wheel's and the image's")
-    for step in steps:
-        run(["bash", "-euo", "pipefail", "-c", moved(step, folder)], f"an install step of {file.name}")
+    wheel, image = steps
+    if wheel in wheels:
+        shutil.copytree(wheels[wheel] / "opt/dist", folder / "opt/dist")
+    else:
+        take(wheel, folder, file)
+        wheels[wheel] = folder
+    take(image, folder, file)
     said = run([*entry_point(text, folder), "--help"], f"the program of {file.name}")
     print(f"{file.name}: {said.splitlines()[0]}")
 
 
 def main(folder: str, *files: str) -> int:
     """Check each file in a folder of its own; say what failed."""
+    wheels: dict[str, Path] = {}
     try:
         for name in files:
-            check(Path(name), Path(folder).resolve() / Path(name).stem)
+            check(Path(name), Path(folder).resolve() / Path(name).stem, wheels)
     except StepError as error:
         print(error, file=sys.stderr)
         return 1

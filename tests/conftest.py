@@ -8,6 +8,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,7 @@ from support import prometheus as prometheus_support
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support import vllm_cpu
+from support.computing import computes_only
 from support.needs import need
 from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
@@ -42,18 +44,34 @@ _MARKER_OF_FIXTURE = {
     "vllm_server": "vllm",
     "start_vllm": "vllm",
 }
+_TESTS = Path(__file__).parent
+_VLLM_FOLDERS = tuple(_TESTS / name for name in ("contract", "integration", "e2e"))
+"""Where `make test` looks for tests with vLLM: to collect the others takes half a minute."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by the servers it takes, so that `-m "not servers and not vllm"` is the fast suite.
 
-    Tests with servers come first: they wait more than they compute.
+    Tests with servers come first: they wait more than they compute. Those that compute only are marked, too.
     """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if marker := _MARKER_OF_FIXTURE.get(fixture):
                 item.add_marker(marker)
+        _mark_what_computes(item)
+        if item.get_closest_marker("vllm") and not any(each in item.path.parents for each in _VLLM_FOLDERS):
+            raise pytest.UsageError(f"{item.nodeid} needs vLLM; move it below tests/integration or tests/e2e")
     items.sort(key=lambda item: item.get_closest_marker("servers") is None)
+
+
+def _mark_what_computes(item: pytest.Item) -> None:
+    takes_servers = any(item.get_closest_marker(name) for name in ("servers", "vllm"))
+    if (
+        isinstance(item, pytest.Function)
+        and not takes_servers
+        and computes_only(item.path, vars(item.module))
+    ):
+        item.add_marker("computes")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """docs/reference/http.md, from the routes, the types of their bodies and answers, and the errors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from pydantic import BaseModel
@@ -16,6 +16,14 @@ from qlm.gateway.api.rendered_fields import (
     ToolCall,
     ToolDefinition,
     ToolFunction,
+)
+from qlm.gateway.api.responses_api.body import NEUTRAL as RESPONSE
+from qlm.gateway.api.responses_api.body import (
+    FunctionTool,
+    ReasoningOptions,
+    ResponseBody,
+    TextFormat,
+    TextOptions,
 )
 from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody, StreamOptions
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
@@ -57,10 +65,21 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     Tool: "`tools[]`",
     ToolDefinition: "`tools[].function`",
     ResponseFormat: "`response_format`",
+    FunctionTool: "`response.tools[]`",
+    TextOptions: "`text`",
+    TextFormat: "`text.format`",
+    ReasoningOptions: "`reasoning`",
 }
 
 _BODY: Final = """\
 A JSON object of at most `limits.body_bytes_max` bytes, with the fields of [both](#fields-of-both), and"""
+
+_OWN_BODY: Final = "A JSON object of at most `limits.body_bytes_max` bytes with these fields."
+
+_INNER: Final[Mapping[str, Collection[type[BaseModel]]]] = {
+    "/v1/responses": (FunctionTool, TextOptions, TextFormat, ReasoningOptions),
+}
+"""Objects inside the bodies of routes whose fields no other route has."""
 
 _STREAMS: Final = """\
 With `"stream": true` the answer is a list of server-sent events: `data:` with an object \
@@ -162,12 +181,24 @@ def _parts(own: list[Route]) -> Iterator[str]:
             yield "## Streams"
             yield _STREAMS
             yield from _fields()
+        if route.method == "POST":
+            yield from _inner_fields(_INNER.get(route.path, ()))
 
 
 def _bodies() -> Iterator[tuple[str, str]]:
     for path, body in (("/v1/chat/completions", ChatBody), ("/v1/completions", CompletionBody)):
         own = [name for name in body.model_fields if name in body.__annotations__]
         yield path, f"{_BODY}\n\n{table(HEAD, rows(body, _link, own))}"
+    yield "/v1/responses", _own_body(ResponseBody, RESPONSE)
+
+
+def _own_body(body: type[BaseModel], neutral: Mapping[str, tuple[object, ...]]) -> str:
+    accepted = (
+        f"`{name}` ({' or '.join(f'`{shown(each)}`' for each in values)})" if values else f"`{name}`"
+        for name, values in sorted(neutral.items())
+    )
+    without = f"Accepted as `null` and at the values named, without effect: {', '.join(accepted)}."
+    return f"{_OWN_BODY}\n\n{table(HEAD, rows(body, _link))}\n\n{without}"
 
 
 def _fields() -> Iterator[str]:
@@ -175,13 +206,18 @@ def _fields() -> Iterator[str]:
     yield table(
         HEAD, rows(ChatBody, _link, sorted(set(ChatBody.model_fields) - set(ChatBody.__annotations__)))
     )
-    for model, heading in _HEADINGS.items():
-        yield f"## {heading}"
-        yield summary(model)
-        yield table(HEAD, rows(model, _link))
+    yield from _inner_fields(set(_HEADINGS) - {each for inner in _INNER.values() for each in inner})
     yield "## Fields without effect"
     yield _NEUTRAL
     yield table(("field", "completions", "chat"), _neutral_rows())
+
+
+def _inner_fields(models: Collection[type[BaseModel]]) -> Iterator[str]:
+    for model, heading in _HEADINGS.items():
+        if model in models:
+            yield f"## {heading}"
+            yield summary(model)
+            yield table(HEAD, rows(model, _link))
 
 
 def _errors(all_routes: list[Route]) -> Iterator[tuple[str, ...]]:

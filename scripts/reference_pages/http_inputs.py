@@ -95,6 +95,12 @@ _QUERY: Final[Mapping[str, Input]] = {
     "include_usage": Input(
         "text", "`true`; else ignored", "End with an event that has the token counts and no choices."
     ),
+    "stream": Input("text", "`true`; else ignored", "Answer with the events of the response."),
+    "starting_after": Input(
+        "whole number",
+        "0 to 999999999",
+        "The number of the last event that the client has; none if not given.",
+    ),
     "state": Input("text", " or ".join(f"`{each}`" for each in RequestState), "Only requests in this state."),
     "model": Input("text", "", "Only requests that name this model."),
     "late": Input(
@@ -113,6 +119,7 @@ _QUERY_OF: Final[Mapping[tuple[str, str], Input]] = {
 
 _IDS: Final[Mapping[str, Input]] = {
     "/v1/models/": Input("text", "", "The name of a model; it may have slashes."),
+    "/v1/responses/": Input("text", "", "The id of a response."),
     "/v1/requests/": Input("text", "", "The id of a request: the `x-request-id` of its answer."),
     "/admin/v1/requests/": Input("text", "", "The id of a request."),
     "/admin/v1/instances/": Input("text", "", "The name of an instance."),

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from qlm.gateway.api.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
 from qlm.gateway.api.fields.requests import AcceptedRequest
+from qlm.gateway.api.fields.responses_api import ResponseEvent, ResponseObject
 from qlm.gateway.http.responses import Json, StoredJson, StreamAnswer, WholeAnswer
 from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from scripts.reference_pages.errors import Error
@@ -28,12 +29,15 @@ _UNIONS: Final = (typing.Union, types.UnionType)
 _WHOLE: Final[Mapping[str, type]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
+    "/v1/responses": ResponseObject,
 }
 
 _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
     "/v1/chat/completions": [ChatChunk],
     "/v1/completions": [TextChunk],
     "/v1/requests/{id}/events": [ChatChunk, TextChunk],
+    "/v1/responses": [ResponseEvent],
+    "/v1/responses/{id}": [ResponseEvent],
 }
 
 _CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
@@ -42,6 +46,7 @@ _CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
 _WHEN: Final[Mapping[type, str]] = {
     ChatChunk: "as a stream, each event: ",
     TextChunk: "as a stream, each event: ",
+    ResponseEvent: "as a stream, each event: ",
     AcceptedRequest: "with `prefer: respond-async`: ",
 }
 
@@ -133,7 +138,7 @@ def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:
             answers[HTTPStatus.OK].append(None)
         else:
             raise NoMeaningError(f"{handler.__name__} answers with {each}, which is not described")
-    return answers
+    return {status: tuple(dict.fromkeys(shapes)) for status, shapes in answers.items()}
 
 
 def route_part(route: Route, places: Mapping[type, str], accepts: str = "") -> Iterator[str]:

@@ -3,7 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qlm.gateway.api.fields import dead, forecast, history, instances, keys, openai, queues, requests, service
+from qlm.gateway.api.fields import (
+    dead,
+    forecast,
+    history,
+    instances,
+    keys,
+    openai,
+    queues,
+    requests,
+    responses_api,
+    service,
+)
 from scripts.reference_pages.answer_fields import bases, fragment, part
 
 CLIENT_TITLES: Final[Mapping[Any, str]] = {
@@ -14,6 +25,10 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     requests.AcceptedRequest: "Accepted request",
     requests.RequestStatus: "Request status",
     requests.RequestAnswer: "Request",
+    responses_api.ResponseObject: "Response",
+    responses_api.OutputItem: "Output item",
+    responses_api.ItemPart: "Part of an item",
+    responses_api.ResponseEvent: "Response event",
     openai.Model: "Model",
     openai.ModelList: "Models",
     service.Health: "Health",
@@ -54,6 +69,7 @@ AFTER: Final[Mapping[Any, tuple[Any, ...]]] = {
     queues.Queues: (queues.GroupFields,),
     requests.Requests: (requests.AdminRequest,),
     forecast.Forecast: (forecast.Normal, forecast.Drain),
+    responses_api.ResponseObject: (responses_api.OutputItem, responses_api.ItemPart),
 }
 """Shapes inside others that are described once, behind them."""
 

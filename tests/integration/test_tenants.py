@@ -37,6 +37,7 @@ PAUSE_TOKENS: Final = 3
 """Output tokens after which answers wait, and longer ones never end."""
 
 BODY: Final[dict[str, Any]] = {"model": "emulated", "prompt": "Hi", "max_tokens": PAUSE_TOKENS - 1}
+RESPONSE: Final = {"model": "emulated", "input": "Hi", "max_output_tokens": 2}
 LONG: Final = BODY | {"max_tokens": 20}
 
 SHORT: Final = {"expires_in_s": 1}
@@ -125,10 +126,19 @@ async def ended_request(party: Party) -> str:
     return str(answer.headers["x-request-id"])
 
 
+async def ended_response(party: Party) -> str:
+    answer = await party.http.post("/v1/responses", json=RESPONSE)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
+
+
 async def objects(world: World, party: Party) -> dict[str, list[str]]:
     """Return ids of all kinds of objects of a tenant, by the beginning of the routes that name them."""
     ended = await ended_request(party)
-    return {"/v1/requests/": [await running_request(world, party), ended, f"cmpl-{ended}"]}
+    return {
+        "/v1/requests/": [await running_request(world, party), ended, f"cmpl-{ended}"],
+        "/v1/responses/": [await ended_response(party)],
+    }
 
 
 def error(answer: httpx.Response) -> tuple[int, str]:
@@ -264,6 +274,12 @@ async def test_each_tenant_has_its_own(world: World) -> None:
     assert (await world.a.http.delete(f"/v1/requests/{id}")).status_code == 200
     theirs = await running_request(world, world.b)
     assert (await world.admin.delete(f"/admin/v1/requests/{theirs}")).status_code == 200
+
+
+async def test_no_conversation_goes_on_from_what_another_tenant_has(world: World) -> None:
+    body = RESPONSE | {"previous_response_id": await ended_response(world.a)}
+    assert error(await world.b.http.post("/v1/responses", json=body)) == (404, "request_not_found")
+    assert (await world.a.http.post("/v1/responses", json=body)).status_code == 200
 
 
 async def test_an_idempotency_key_is_the_tenants_own(world: World) -> None:

@@ -30,6 +30,7 @@ REQUEST_PLAIN: Final[dict[str, Any]] = {
     "task_deadline_ns": 1_700_000_000_000_000_001,
     "deadline_ms": 20_500.5,
     "reader_tokens_per_s": 5,
+    "response_state": "c-jf",
 }
 LOG_PLAIN: Final[dict[str, Any]] = {
     "render_state": "state\n",
@@ -92,6 +93,7 @@ request_plains = st.builds(
             "render_state": _texts,
             "deadline_ms": _deadlines_ms,
             "reader_tokens_per_s": _paces,
+            "response_state": _texts,
         },
     ),
     _tasks,

@@ -108,6 +108,7 @@ class RequestExtensions:
         task_deadline_ns: Deadline of the task, nanoseconds since the epoch.
         deadline_ms: Deadline of the whole answer after arrival, beside an objective on its tokens.
         reader_tokens_per_s: Pace at which the answer is read, beside an objective without one.
+        response_state: What the Responses API says of it later, opaque to QLM.
         unknown: Fields of later versions.
     """
 
@@ -119,6 +120,7 @@ class RequestExtensions:
     task_deadline_ns: int | None = None
     deadline_ms: float | None = None
     reader_tokens_per_s: float | None = None
+    response_state: str | None = None
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:

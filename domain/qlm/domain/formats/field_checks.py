@@ -8,6 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import check_ms, check_pace
 
 RENDER_STATE_CHARACTERS_MAX: Final = 32_768
+RESPONSE_STATE_CHARACTERS_MAX: Final = 60_000
 NAME_CHARACTERS_MAX: Final = 100
 CALLS_MAX: Final = 1_000_000
 
@@ -58,5 +59,6 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "task_deadline_ns": _whole(1, 2**63 - 1),
     "deadline_ms": _number(check_ms),
     "reader_tokens_per_s": _number(check_pace),
+    "response_state": _characters(0, RESPONSE_STATE_CHARACTERS_MAX),
 }
 """Checks of a value, each of (path, value); they raise InvalidValueError."""

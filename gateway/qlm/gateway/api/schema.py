@@ -256,7 +256,7 @@ def parse_completion(body: dict[str, Any]) -> CompletionBody:
     try:
         return CompletionBody.model_validate(drop_neutral(body, COMPLETION))
     except ValidationError as error:
-        raise _explain(error, CompletionBody) from error
+        raise explained(error, CompletionBody) from error
 
 
 def parse_chat(body: dict[str, Any]) -> ChatBody:
@@ -275,7 +275,7 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
     try:
         return ChatBody.model_validate(kept)
     except ValidationError as error:
-        raise _explain(error, ChatBody) from error
+        raise explained(error, ChatBody) from error
 
 
 def _without_nulls(message: object) -> object:
@@ -284,8 +284,8 @@ def _without_nulls(message: object) -> object:
     return {key: value for key, value in message.items() if value is not None or key == "content"}
 
 
-def _explain(error: ValidationError, body: type[BaseModel]) -> ApiError:
-    """Return the first problem as an error with one sentence."""
+def explained(error: ValidationError, body: type[BaseModel]) -> ApiError:
+    """Return the first problem of a body as an error with one sentence."""
     details = error.errors(include_url=False)
     first = details[0]
     where = _path(first)
@@ -314,6 +314,7 @@ _UNIONS: Final = {
     "content": CONTENT,
     "deadline_at": "seconds since the epoch or an RFC 3339 time",
     "messages": "a list of 1 to 10000 messages",
+    "input": "a text or a list of 1 to 10000 items",
     "tool_choice": TOOL_CHOICES,
 }
 

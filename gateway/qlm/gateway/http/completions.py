@@ -9,7 +9,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from qlm.domain.errors import QlmError
-from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
@@ -21,12 +20,12 @@ from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.http.attempts import attempt_of
 from qlm.gateway.http.derendered import answer_of, sink_of
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.sinks import EventSource, WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
-from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.intake import Prepared
 from qlm.gateway.sessions.subscription import Subscription
@@ -92,18 +91,12 @@ async def _create(
 ) -> Created:
     headers = lower_headers(request)
     detached = "respond-async" in headers.get("prefer", "").lower()
-    attempt = Attempt(
-        kind=kind,
-        arrival_ns=gateway.clock.now_ns(),
-        headers=headers,
-        call={HTTP_METHOD: request.method, HTTP_ROUTE: request.url.path},
-        answered=lambda error: {HTTP_STATUS: error.status},
-    )
+    attempt = attempt_of(gateway, request, kind, headers)
     with refusals_recorded(attempt, gateway.metrics, gateway.spans, gateway.clock):
         plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
         attempt.model = plain.get("model")
         body = parse(plain)
-        form = stream_form(headers, default=_default_form(gateway)) if body.stream else StreamForm.PLAIN
+        form = stream_form(headers, default=default_form(gateway)) if body.stream else StreamForm.PLAIN
         call = None if detached else gateway.intake.sdk_call(body, plain, headers)
         returns = form is StreamForm.RESUMABLE or call is not None
         prepared = None if call is None else await gateway.intake.taken_up(call)
@@ -180,7 +173,8 @@ def stream_form(headers: Mapping[str, str], *, default: StreamForm) -> StreamFor
     return _FORMS[value]
 
 
-def _default_form(gateway: Gateway) -> StreamForm:
+def default_form(gateway: Gateway) -> StreamForm:
+    """Return the form of a stream whose client asks for none."""
     return StreamForm.RESUMABLE if gateway.limits.resumable_streams else StreamForm.STANDARD
 
 

@@ -5,9 +5,10 @@ from functools import partial
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
+from qlm.gateway.api.event_shape import EventShape
 from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamShape, answer_object, chat_object
+from qlm.gateway.api.openai_shapes import answer_object, chat_object
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.sinks import Buffered, StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
@@ -22,7 +23,7 @@ def is_derendered(metadata: RequestMetadata) -> bool:
 
 
 def sink_of(
-    gateway: Gateway, metadata: RequestMetadata, shape: StreamShape, shown: int
+    gateway: Gateway, metadata: RequestMetadata, shape: EventShape, shown: int
 ) -> "StreamSink | DerenderedSink":
     """Return the sink of a stream to a client that already has `shown` output tokens.
 
@@ -64,7 +65,7 @@ class DerenderedSink(Buffered):
     """
 
     def __init__(
-        self, shape: StreamShape, deltas: Deltas, shown: int, *, patience_s: float = PATIENCE_S
+        self, shape: EventShape, deltas: Deltas, shown: int, *, patience_s: float = PATIENCE_S
     ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
         super().__init__()

@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
 from qlm.gateway.http.keys import admin as admin_keys
+from qlm.gateway.http.responses_api import create as responses_api
+from qlm.gateway.http.responses_api import stored as stored_responses
 from qlm.gateway.sessions.gateway import Gateway
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
@@ -22,6 +24,9 @@ HEALTH_ROUTES: Final[Routes] = (
 PUBLIC_ROUTES: Final[Routes] = (
     ("POST", "/v1/chat/completions", completions.create_chat_completion),
     ("POST", "/v1/completions", completions.create_completion),
+    ("POST", "/v1/responses", responses_api.create_response),
+    ("GET", "/v1/responses/{id}", stored_responses.get_response),
+    ("POST", "/v1/responses/{id}/cancel", stored_responses.cancel_response),
     ("GET", "/v1/models", service.list_models),
     ("GET", "/v1/models/{id:path}", service.get_model),
     ("GET", "/v1/requests/{id}/events", requests.resume_stream),

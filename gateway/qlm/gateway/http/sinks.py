@@ -5,25 +5,30 @@ from collections.abc import Callable
 from typing import Protocol
 
 from qlm.gateway.api.errors import ApiError, from_outcome
-from qlm.gateway.api.openai_shapes import StreamShape
+from qlm.gateway.api.event_shape import EventShape
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 
 Write = Callable[[bytes], bool]
 
 
 class EventSource(Protocol):
-    """Source of the bytes of a stream, for its response.
+    """Source of the bytes of a stream, for its response."""
 
-    Attributes:
-        interrupted: Error of a gateway that stops, for a stream that has not begun. The server cuts off one
-            that has begun: a client would take a proper end for the end of the answer.
-        given_up: The stream has ended with an error before its request did.
-        write: Writes bytes at once, or returns False; None to take all of them.
-    """
+    @property
+    def interrupted(self) -> ApiError | None:
+        """Error of a gateway that stops, for a stream that has not begun.
 
-    interrupted: ApiError | None
-    given_up: bool
+        The server cuts off one that has begun: a client would take a proper end for the end of the answer.
+        """
+        ...
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the stream has ended with an error before its request did."""
+        ...
+
     write: Write | None
+    """Writes bytes at once, or returns False; None to take all of them."""
 
     @property
     def ended(self) -> bool:
@@ -76,7 +81,7 @@ class StreamSink(Buffered):
     The buffer of a client that reads slowly is bounded by the length of its answer.
     """
 
-    def __init__(self, shape: StreamShape, shown: int) -> None:
+    def __init__(self, shape: EventShape, shown: int) -> None:
         """Begin a stream to a client that already has `shown` output tokens."""
         super().__init__()
         self._shape = shape
@@ -92,6 +97,8 @@ class StreamSink(Buffered):
     def event(self, event: SendEvent) -> None:
         """Add an event with new text."""
         frame = self._framed(self._shape.text(event.offset, event.text))
+        if not frame:
+            return  # nor may an empty chunk be written: it ends the answer
         # What the response has taken before may not be written yet, unless it waits for more.
         at_once = self.write if self._waiting and not self._chunks else None
         if at_once is None or not at_once(frame):
@@ -133,8 +140,9 @@ class StreamSink(Buffered):
         return self._shape.role() + frame
 
     def _put(self, frame: bytes) -> None:
-        self._chunks.append(frame)
-        self._ready.set()
+        if frame:
+            self._chunks.append(frame)
+            self._ready.set()
 
 
 class WholeSink:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import orjson
@@ -173,23 +174,30 @@ class Viewer:
     Attributes:
         interrupted: Always None: the gateway refuses viewers before it opens them.
         given_up: Always False.
+        write: Not used: events wait until they are taken.
     """
 
     def __init__(self, feed: LiveFeed) -> None:
         """Begin before the first event."""
         self.interrupted: ApiError | None = None
         self.given_up = False
+        self.write: Callable[[bytes], bool] | None = None
         self._feed = feed
         self._version: int | None = None
         self._woken = asyncio.Event()
         self._closed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no event comes any more."""
+        return self._closed or self._feed.stopping
 
     async def take(self) -> bytes:
         """Wait for events and return them; empty at the end of the stream."""
         if self._version is None:
             self._version = 0
             return b"retry: %d\n\n" % RETRY_MS
-        while not self._closed and not self._feed.stopping:
+        while not self.ended:
             self._woken.clear()
             self._version, events = self._feed.since(self._version)
             if events:

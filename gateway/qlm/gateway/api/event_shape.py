@@ -1,0 +1,42 @@
+"""What sinks of streams need of an API: the bytes of its events."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from qlm.domain.attainment import UNDECIDED, Attainment
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.core.session_events import SendFinal
+
+
+class EventShape(Protocol):
+    """Formats the events of one stream; each method may return nothing."""
+
+    def role(self) -> bytes:
+        """Return what comes before the first text."""
+        ...
+
+    def text(self, offset: int, text: str) -> bytes:
+        """Return an event with text, behind which the client has `offset` output tokens."""
+        ...
+
+    def ending(self, final: SendFinal) -> bytes:
+        """Return the last events of a stream that ended well."""
+        ...
+
+    def delta(self, offset: int, fields: Mapping[str, object]) -> bytes:
+        """Return the events of a derendered delta."""
+        ...
+
+    def derendered_end(
+        self, final: SendFinal, fields: Mapping[str, object], finish_reason: str | None
+    ) -> bytes:
+        """Return the last events of a derendered answer that ended well, with its last delta."""
+        ...
+
+    def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
+        """Return the last events of a stream that ended badly."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Return what shows that the connection is alive."""
+        ...

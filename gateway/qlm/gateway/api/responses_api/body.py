@@ -1,0 +1,156 @@
+"""Bodies of POST /v1/responses."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from qlm.gateway.api.errors import invalid, shown
+from qlm.gateway.api.neutral_fields import drop_neutral
+from qlm.gateway.api.schema import Priority, SloBody, explained
+
+METADATA_PAIRS_MAX: Final = 16
+ITEMS_MAX: Final = 10_000
+
+NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
+    "context_management": ([],),
+    "conversation": (),
+    "max_tool_calls": (),
+    "moderation": (),
+    "prompt": (),
+    "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+"""Neutral values of unsupported fields; null is neutral everywhere."""
+
+_CHOICES: Final = "none, auto, required, or an object with type function and a name"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _tool_choice(choice: object) -> object:
+    match choice:
+        case "none" | "auto" | "required" | {"type": "function", "name": str()}:
+            return choice
+    raise ValueError(_CHOICES)
+
+
+class FunctionTool(_Strict):
+    """A function that the model may call."""
+
+    type: Literal["function"]  # Kind of tool; those that a server runs are not supported
+    name: Annotated[str, Field(min_length=1, max_length=200)]  # Its name in calls
+    description: str | None = None  # What it does, for the model
+    parameters: dict[str, Any] | None = None  # JSON schema of its arguments
+    strict: bool | None = None  # True if calls have to fit the schema
+
+
+class TextFormat(_Strict):
+    """Form of the text."""
+
+    type: Literal[
+        "text", "json_object", "json_schema"
+    ]  # Any text, any JSON object, or JSON that fits `schema`
+    name: str | None = None  # Name of the schema
+    schema_: dict[str, Any] | None = Field(None, alias="schema")  # JSON schema of the text
+    description: str | None = None  # What the schema is for, for the model
+    strict: bool | None = None  # Accepted, not used: the text always fits the schema
+
+
+class TextOptions(_Strict):
+    """What the text of the answer is like."""
+
+    format: TextFormat | None = None  # Form of the text
+    verbosity: Literal["medium"] | None = None  # OpenAI's default only
+
+
+class ReasoningOptions(_Strict):
+    """How a model reasons."""
+
+    # Effort of a model that reasons, for its chat template.
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    # Accepted, not used: all reasoning is given.
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None  # Older name of `summary`
+
+
+MetadataKey = Annotated[str, Field(max_length=64)]
+MetadataText = Annotated[str, Field(max_length=512)]
+
+
+class ResponseBody(_Strict):
+    """Body of POST /v1/responses."""
+
+    input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=ITEMS_MAX)]  # Text, or items
+    # A name from `GET /v1/models`; without, the only one.
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    instructions: str | None = None  # A first message of role `system`; not taken over by later responses
+    previous_response_id: str | None = None  # The response whose conversation this one continues
+    background: bool = False  # Answer at once, with a response that is `queued`
+    store: bool = True  # False: the response cannot be looked up, nor continued
+    stream: bool = False  # Events instead of one object
+    # Output limit, reasoning included; without, what the context has room for.
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    # Texts of the client, which the response shows.
+    metadata: Annotated[dict[MetadataKey, MetadataText], Field(max_length=METADATA_PAIRS_MAX)] | None = None
+    # Tools that the model may call. Needs the model's render tier, as what the next three fields ask for.
+    tools: Annotated[list[FunctionTool], Field(max_length=1000)] | None = None
+    # `auto` lets the model choose, `none` forbids calls, `required` asks for one, an object names the tool.
+    tool_choice: Annotated[Any, BeforeValidator(_tool_choice)] = None
+    text: TextOptions | None = None  # What the text is like
+    reasoning: ReasoningOptions | None = None  # How the model reasons
+    parallel_tool_calls: bool | None = None  # False for at most one call
+    # Accepted, not used: reasoning is given as text.
+    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # Sampling; without, the model's own
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling; without, the model's own
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None  # Sampling, as in vLLM
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
+    seed: int | None = None  # Seed of the sampling
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
+    min_tokens: Annotated[int, Field(ge=0)] | None = None  # Least number of output tokens
+    ignore_eos: bool | None = None  # Go on after the end-of-sequence token
+    chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
+    user: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # The tenant, as of chats
+    safety_identifier: str | None = None  # Accepted, not used
+    prompt_cache_key: str | None = None  # Accepted, not used
+    prompt_cache_retention: str | None = None  # Accepted, not used
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None  # As of chats
+    priority: Priority | None = None  # Lower goes first, as in vLLM
+    slo: SloBody | None = None  # The objective
+    # Seconds for which the client may be disconnected, as of chats.
+    resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+
+
+def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
+    """Return the checked body of POST /v1/responses.
+
+    Raises:
+        ApiError: A field is wrong, missing or not supported; the message names it.
+    """
+    kept = drop_neutral(plain, NEUTRAL)
+    for place, tool in enumerate(kept["tools"] if isinstance(kept.get("tools"), list) else ()):
+        _check_tool(place, tool)
+    try:
+        body = ResponseBody.model_validate(kept)
+    except ValidationError as error:
+        raise explained(error, ResponseBody) from error
+    if body.background and not body.store:
+        raise invalid("store", "store is false; expected true with background: a later call has to find it")
+    form = body.text.format if body.text else None
+    if form is not None and form.type == "json_schema" and (form.schema_ is None or form.name is None):
+        raise invalid("text.format", "text.format has type json_schema; expected a name and a schema with it")
+    return body
+
+
+def _check_tool(place: int, tool: object) -> None:
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if isinstance(kind, str) and kind != "function":
+        name = f"tools[{place}].type"
+        expected = "expected function: tools that a server runs are not supported"
+        raise invalid(name, f"{name} is {shown(kind)}; {expected}", "unsupported_value")

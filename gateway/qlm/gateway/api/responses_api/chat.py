@@ -1,0 +1,92 @@
+"""A response as a chat: the conversation, and the fields of a chat that say the same."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from qlm.gateway.api.responses_api.body import ResponseBody, TextFormat
+from qlm.gateway.api.responses_api.items import as_items, chat_messages
+
+_SAME: Final = (
+    "model",
+    "stream",
+    "parallel_tool_calls",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "chat_template_kwargs",
+    "user",
+    "service_tier",
+    "priority",
+    "slo",
+    "resume_grace_s",
+)
+"""Fields that mean the same in a chat."""
+
+NAMES: Final[Mapping[str, str]] = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+}
+"""Names of fields of a chat in a response."""
+
+
+def as_chat(
+    body: ResponseBody, plain: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the body of the chat that answers a response.
+
+    Args:
+        body: The checked body.
+        plain: The same as received.
+        earlier: Messages of the conversation that it continues.
+
+    Raises:
+        ApiError: An item of the input is wrong or not supported.
+    """
+    first = [] if body.instructions is None else [{"role": "system", "content": body.instructions}]
+    asked = {
+        "messages": [*first, *earlier, *chat_messages(as_items(body.input))],
+        "max_completion_tokens": body.max_output_tokens,
+        "tools": [_tool(each.model_dump(exclude_none=True)) for each in body.tools or ()],
+        "tool_choice": _tool_choice(body.tool_choice),
+        "response_format": _response_format(body.text.format if body.text else None),
+        "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+    }
+    same = {name: plain[name] for name in _SAME if plain.get(name) is not None}
+    return same | {name: value for name, value in asked.items() if value not in (None, [])}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    kind = tool.pop("type")
+    return {"type": kind, kind: tool}
+
+
+def _tool_choice(choice: Any) -> Any:
+    return (
+        choice if not isinstance(choice, dict) else {"type": "function", "function": {"name": choice["name"]}}
+    )
+
+
+def _response_format(form: TextFormat | None) -> dict[str, Any] | None:
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return {"type": "json_object"}
+    schema = {
+        "name": form.name,
+        "schema": form.schema_,
+        "description": form.description,
+        "strict": form.strict,
+    }
+    return {
+        "type": "json_schema",
+        "json_schema": {key: each for key, each in schema.items() if each is not None},
+    }

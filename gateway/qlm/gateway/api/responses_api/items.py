@@ -1,0 +1,118 @@
+"""Input items of the Responses API, as messages of a chat."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from qlm.gateway.api.errors import ApiError, invalid, shown
+
+_TEXTS: Final = frozenset({"input_text", "output_text", "text"})
+_ROLES: Final = ("user", "assistant", "system", "developer")
+_KINDS: Final = "message, function_call, function_call_output or reasoning"
+
+
+def as_items(given: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return an input as items."""
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    return given
+
+
+def chat_messages(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return items as messages of a chat: reasoning, text and calls that follow each other are one.
+
+    Raises:
+        ApiError: An item is wrong, or of a kind that is not supported; the message has its place.
+    """
+    messages: list[dict[str, Any]] = []
+    for place, item in enumerate(items):
+        _add(messages, item, f"input[{place}]")
+    for message in messages:
+        if message["role"] == "assistant" and "tool_calls" not in message:
+            message.setdefault("content", "")
+    return messages
+
+
+def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
+    match item.get("type", "message"):
+        case "message":
+            _add_message(messages, item, where)
+        case "function_call":
+            _assistant(messages, after=("reasoning", "content", "tool_calls")).setdefault(
+                "tool_calls", []
+            ).append(_call(item, where))
+        case "function_call_output":
+            content = _text(item.get("output"), f"{where}.output")
+            messages.append(
+                {"role": "tool", "tool_call_id": _name(item, "call_id", where), "content": content}
+            )
+        case "reasoning":
+            if text := _reasoning(item, where):
+                message = _assistant(messages, after=("reasoning",))
+                message["reasoning"] = message.get("reasoning", "") + text
+        case other:
+            raise _unsupported(f"{where}.type", other, _KINDS)
+
+
+def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
+    role = item.get("role")
+    if role not in _ROLES:
+        raise _unsupported(f"{where}.role", role, ", ".join(_ROLES))
+    text = _text(item.get("content"), f"{where}.content")
+    if role == "assistant":
+        _assistant(messages, after=("reasoning",))["content"] = text
+    else:
+        messages.append({"role": role, "content": text})
+
+
+def _assistant(messages: list[dict[str, Any]], after: Sequence[str]) -> dict[str, Any]:
+    """Return the last message if it is of the assistant, with no fields but `after`; else a new one."""
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" and set(last) <= {"role", *after}:
+        return last
+    messages.append({"role": "assistant"})
+    return messages[-1]
+
+
+def _call(item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    function = {"name": _name(item, "name", where), "arguments": _name(item, "arguments", where)}
+    return {"id": _name(item, "call_id", where), "type": "function", "function": function}
+
+
+def _reasoning(item: Mapping[str, Any], where: str) -> str:
+    parts = item.get("content") or []
+    if not isinstance(parts, list) or not all(isinstance(each, Mapping) for each in parts):
+        raise invalid(
+            f"{where}.content", f"{where}.content is {shown(parts)}; expected parts of type reasoning_text"
+        )
+    return "".join(str(each.get("text", "")) for each in parts)
+
+
+def _text(content: object, where: str) -> str:
+    """Return text, or parts of it, as one text; parts are joined by line feeds, as those of chats."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid(where, f"{where} is {shown(content)}; expected a text or a list of parts")
+    return "\n".join(_part(each, f"{where}[{place}]") for place, each in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    match part:
+        case {"type": "refusal", "refusal": str(text)}:
+            return text
+        case {"type": kind, "text": str(text)} if kind in _TEXTS:
+            return text
+        case {"type": kind}:
+            raise _unsupported(f"{where}.type", kind, "input_text or output_text, with a text")
+    raise invalid(where, f"{where} is {shown(part)}; expected an object with type and text")
+
+
+def _name(item: Mapping[str, Any], name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name}", f"{where}.{name} is {shown(value)}; expected a text")
+    return value
+
+
+def _unsupported(where: str, value: object, expected: str) -> ApiError:
+    return invalid(where, f"{where} is {shown(value)}; expected {expected}", "unsupported_value")

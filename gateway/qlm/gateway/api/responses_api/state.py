@@ -1,0 +1,109 @@
+"""What a response needs later than its answer: its `response_state`, which travels with its metadata.
+
+So it lives in the message and in the record of its request, as long as they do, and any gateway can show the
+response, stream it, or continue its conversation.
+"""
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.field_checks import RESPONSE_STATE_CHARACTERS_MAX
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import invalid
+from qlm.gateway.api.responses_api.body import ResponseBody
+from qlm.gateway.api.responses_api.items import as_items
+
+_SHOWN: Final = (
+    "background",
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "store",
+    "text",
+    "tool_choice",
+    "tools",
+    "user",
+)
+"""Fields of a body that its response shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseState:
+    """A response, without what is known of its request.
+
+    Attributes:
+        fields: Fields of its body that it shows.
+        items: Its input; None if that is not kept.
+    """
+
+    fields: Mapping[str, Any]
+    items: Sequence[Mapping[str, Any]] | None = None
+
+    @property
+    def stored(self) -> bool:
+        """True if later calls may find it."""
+        return bool(self.fields.get("store", True))
+
+    @property
+    def background(self) -> bool:
+        """True if no client waits for it."""
+        return bool(self.fields.get("background", False))
+
+
+def state_of(body: ResponseBody, plain: Mapping[str, Any]) -> ResponseState:
+    """Return the state of a response; `plain` is its body as received."""
+    fields = {name: plain[name] for name in _SHOWN if plain.get(name) is not None}
+    return ResponseState(fields, as_items(body.input) if body.store else None)
+
+
+def with_state(metadata: RequestMetadata, state: ResponseState) -> RequestMetadata:
+    """Return the metadata of a request with what of a state there is room for.
+
+    Its input is left out if it is too large: then no response can continue it.
+
+    Raises:
+        ApiError: Even without the input, the state is too large.
+    """
+    # Both are part of the extensions, which have at most 64 KiB.
+    room = RESPONSE_STATE_CHARACTERS_MAX - len(metadata.extensions.render_state or "")
+    text = _packed(state)
+    if len(text) > room:
+        text = _packed(replace(state, items=None))
+    if len(text) > room:
+        have = f"instructions, tools and text have {len(text)} characters when compressed"
+        raise invalid("instructions", f"{have}; expected at most {room}, or store: false")
+    return replace(metadata, extensions=replace(metadata.extensions, response_state=text))
+
+
+def read_state(metadata: RequestMetadata) -> ResponseState | None:
+    """Return the state of a request; None for one of another API.
+
+    Raises:
+        UndecodableDataError: It cannot be read.
+    """
+    text = metadata.extensions.response_state
+    if text is None:
+        return None
+    try:
+        fields, items = orjson.loads(zlib.decompress(base64.b85decode(text)))
+        return ResponseState(fields, items)
+    except (ValueError, TypeError, zlib.error) as error:
+        raise UndecodableDataError(f"the response state cannot be read: {error!r}") from error
+
+
+def _packed(state: ResponseState) -> str:
+    # Of a response that no later call may find, only that is kept.
+    kept = state if state.stored else ResponseState({"store": False})
+    items = None if kept.items is None else list(kept.items)
+    return base64.b85encode(zlib.compress(orjson.dumps([dict(kept.fields), items]))).decode()

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qlm.agents.core.stats.gpu_time import GpuUse
 from qlm.controller.core.decide import ControllerSettings
 from qlm.domain.ids import InstanceId
 from qlm.domain.slo import DeadlineSlo
@@ -56,3 +57,36 @@ def test_no_instance_is_idle_beside_work_of_its_awake_model(rate_rps: float) -> 
     sampler = new_sampler()
     run(subject, policy="qlm-visits", observer=sampler)
     assert longest_idle_s(sampler) <= IDLE_MAX_S
+
+
+def chat_and_then_a_batch_job(seeds: Seeds) -> Workload:
+    """Draw a minute of requests with a deadline for the large model, and a late burst for the small one."""
+    chat = workload(240, rate_rps=4.0)(seeds)
+    job = burst(500, 2)(seeds)
+    arrival_ns = np.concatenate([chat.arrival_ns, job.arrival_ns + int(chat.arrival_ns[-1])])
+    return replace(
+        chat,
+        arrival_ns=arrival_ns,
+        model=np.repeat([1, 0], [240, 500]),
+        tenant=np.zeros(740, dtype=np.int64),
+        slo_class=np.repeat([1, 2], [240, 500]),
+        prompt_tokens=np.concatenate([chat.prompt_tokens, np.full(500, 1000)]),
+        output_tokens=np.concatenate([chat.output_tokens, np.full(500, 200)]),
+        max_tokens=np.concatenate([chat.max_tokens, job.max_tokens]),
+    )
+
+
+def test_an_idle_instance_swaps_for_batch_work_that_would_take_long_elsewhere() -> None:
+    subject = scenario(chat_and_then_a_batch_job, models=(SMALL, LARGE))
+    takes_turns, only_small = subject.instances
+    subject = replace(subject, instances=(takes_turns, replace(only_small, models=(SMALL,))))
+    ours, fcfs = run(subject, policy="qlm"), run(subject, policy="fcfs")
+    assert ours.gpu_times[0].longest_ns[GpuUse.IDLE_LOADABLE] < 10e9
+    assert ours.simulated_s <= 1.1 * fcfs.simulated_s
+
+
+def test_the_model_that_is_awake_at_the_start_needs_no_swap() -> None:
+    subject = scenario(workload(20, rate_rps=4.0, models=1), models=(SMALL, LARGE), instances=1)
+    other = replace(subject, instances=(replace(subject.instances[0], awake=LARGE),))
+    swaps = [result.swaps_cold for result in (run(subject), run(other))]
+    assert swaps == [0, 1]

@@ -6,12 +6,13 @@ waits while another instance has free batch slots:
 * the open group moves to the instance where the next request would wait least;
 * it keeps no more requests than the fair share of its instance;
 * requests split off form a new group for each instance that is to serve some;
-* an instance that would run out of work gets some of what waits in any group of its model, also sealed ones.
+* an instance that would run out of work gets some of what waits in any group of its model, also sealed ones;
+* so does an idle instance of batch work and demoted requests of another model, if that is worth the swap.
 
 Under overload all instances have about equal work and groups fill up, so nothing changes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -60,18 +61,22 @@ class LoadBalance:
         opened = view.groups[-1] if view.groups and not view.groups[-1].sealed else None
         waiting = opened.remaining if opened else 0
         ungrouped = max(0, view.queued - sum(group.remaining for group in view.groups))
-        lanes = self._lanes.sharing(view.cls, (opened,) if opened else (), waiting + ungrouped)
+        spread = (opened,) if opened else ()
+        lanes = self._lanes.sharing(view.cls, spread, waiting + ungrouped)
         if not lanes:
             return BALANCED
-        if any(lane.short for lane in lanes) and self._has_others(view, lanes):
-            relief = self._relief(view, ungrouped)
+        idle = self._lanes.idle_worth_swapping(view.cls, view.groups, ungrouped)
+        if (idle or any(lane.short for lane in lanes)) and self._has_others(view, lanes):
+            relief = self._relief(view, ungrouped, idle)
             if relief is not None:
                 return relief
+        if idle:
+            lanes += [each.deferred for each in self._lanes.able(view.cls, spread) if each.instance in idle]
         present = self._lanes.instance_of.get(opened.id) if opened else None
         at = next((lane for lane in lanes if opened and lane.instance == present), None)
         backlog_s = {lane: lane.work_s + (waiting * lane.request_s if lane is at else 0.0) for lane in lanes}
         best = min(lanes, key=lambda lane: (backlog_s[lane], lane.instance))
-        self._lanes.claim(best, 1)
+        self._lanes.expect(best)
         if at is None:
             shares = self._shares(lanes, waiting + ungrouped)
             return BalanceTarget(shares=shares, placement=best.instance)
@@ -91,7 +96,7 @@ class LoadBalance:
             for group in view.groups
         )
 
-    def _relief(self, view: ClassView, ungrouped: int) -> BalanceTarget | None:
+    def _relief(self, view: ClassView, ungrouped: int, idle: Collection[InstanceId]) -> BalanceTarget | None:
         """Level a class over the instances that hold it and those that would run out of work; None if level.
 
         Only then are sealed groups cut. Plans move them whole, and the last one of an instance may be all
@@ -102,12 +107,13 @@ class LoadBalance:
             home = self._lanes.instance_of.get(group.id)
             if group.remaining and home is not None:
                 at.setdefault(home, []).append(group)
+        able = self._lanes.able(view.cls, view.groups)
         groups_at = {
             lane: at.get(lane.instance, [])
-            for lane in self._lanes.able(view.cls, view.groups)
-            if lane.short or lane.instance in at
+            for lane in (each.deferred if each.instance in idle else each for each in able)
+            if lane.short or lane.instance in at or lane.instance in idle
         }
-        if all(groups or not lane.short for lane, groups in groups_at.items()):
+        if all(groups or not (lane.short or lane.instance in idle) for lane, groups in groups_at.items()):
             return None
         level = level_s(tuple(groups_at), sum(map(_waiting, groups_at.values())) + ungrouped)
         cuts: dict[GroupId, int] = {}

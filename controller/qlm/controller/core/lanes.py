@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import fsum
 
@@ -34,6 +34,11 @@ class Lane:
     request_s: float
     swap_s: float = 0.0
     short: bool = False
+
+    @property
+    def deferred(self) -> "Lane":
+        """The lane for work that can wait: agents defer its swap by the time of the swap and the way back."""
+        return replace(self, work_s=self.work_s + SWAPS_THERE_AND_BACK * self.swap_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +79,22 @@ class Lanes:
         self._queues = {queue.instance: list(queue.groups) for queue in view.queues}
         self.instance_of = {group.id: id for id, groups in self._queues.items() for group in groups}
         self._claims: dict[InstanceId, float] = {}
+        self._assigned: set[InstanceId] = set()
         self._able = [each for each in view.instances if not each.draining]
         self._serving = {each.id: _serving(each) for each in self._able}
         self._of_model = {(cls.model, kind): entry for (cls, kind), entry in times.entries.items()}
         self._queued = {each.id: self._queued_work(each) for each in self._able}
 
+    def expect(self, lane: Lane) -> None:
+        """Count the next request of a class as work of an instance from now on."""
+        self._add(lane, 1)
+
     def claim(self, lane: Lane, requests: int) -> None:
-        """Count requests as work of an instance from now on."""
+        """Count waiting requests as work of an instance from now on."""
+        self._add(lane, requests)
+        self._assigned.add(lane.instance)
+
+    def _add(self, lane: Lane, requests: int) -> None:
         self._claims[lane.instance] = self._claims.get(lane.instance, 0.0) + requests * lane.request_s
 
     def sharing(self, cls: RequestClass, spread: Collection[Group], requests: int) -> list[Lane]:
@@ -94,6 +108,41 @@ class Lanes:
         if lanes or cls.due_ms is None:
             return lanes
         return self._worth_swapping(self.able(cls, spread), cls, requests)
+
+    def idle_worth_swapping(
+        self, cls: RequestClass, groups: Sequence[Group], ungrouped: int
+    ) -> frozenset[InstanceId]:
+        """Return the idle instances that should swap to take some of a class without a deadline.
+
+        The gain is a shorter wait alone, which the plan gives no price.
+
+        Args:
+            cls: The class.
+            groups: All of its groups.
+            ungrouped: Its waiting requests without a group.
+        """
+        if cls.due_ms is not None:
+            return frozenset()
+        requests = ungrouped + sum(group.remaining for group in groups)
+        able, idle = self.able(cls, groups), {each.id for each in self._able if self._is_idle(each)}
+        takers = sorted(
+            (each.deferred for each in able if each.swap_s and each.instance in idle),
+            key=lambda each: (each.work_s, each.instance),
+        )
+        if not takers or not requests:
+            return frozenset()
+        homes = {self.instance_of.get(group.id) for group in groups if group.remaining}
+        present = [
+            each for each in able if not each.swap_s or (each.instance in homes and each.instance not in idle)
+        ]
+        taken: list[Lane] = []
+        for lane in takers if present else ():
+            lanes = (*present, *taken)
+            lower_s = level_s(lanes, requests) - level_s((*lanes, lane), requests)
+            if requests * lower_s / 2 <= SWAPS_THERE_AND_BACK * lane.swap_s:
+                break
+            taken.append(lane)
+        return frozenset(each.instance for each in taken)
 
     def able(self, cls: RequestClass, spread: Collection[Group]) -> list[Lane]:
         """Return the instances that can serve a class."""
@@ -140,6 +189,12 @@ class Lanes:
         groups = self._queues.get(instance, ())
         queued = sum(group.remaining for group in groups if group.cls.model != cls.model)
         return self._view.leased.get(instance, 0) + queued
+
+    def _is_idle(self, status: InstanceStatus) -> bool:
+        """Return whether an instance has an engine awake, and nothing to do or on its queue."""
+        queued = any(group.remaining for group in self._queues.get(status.id, ()))
+        busy = self._view.leased.get(status.id, 0) or status.id in self._assigned
+        return status.active_model is not None and not queued and not busy
 
     def _is_short(self, status: InstanceStatus, cls: RequestClass, times: ClassTimes) -> bool:
         if status.active_model != cls.model:

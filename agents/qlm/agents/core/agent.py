@@ -95,9 +95,9 @@ class Agent:
         for event in events:
             if isinstance(event, Progress):
                 self._progress(event)
-            else:
-                actions += self._handle(event, now_ns)
-                decisive = True
+                continue
+            actions += self._handle(event, now_ns)
+            decisive = decisive or not output_log.goes_on(event, self.state.settings)
         state = self.state
         requests, stats, times = state.requests, state.stats, state.lease_times
         if self._first_tokens:

@@ -7,19 +7,19 @@ process is too busy for its timers (decision 2). The end of one request never ho
 
 from typing import Final
 
-from qlm.agents.core.events import Appended
+from qlm.agents.core.events import Appended, Decisive
 from qlm.agents.core.lifecycle import Cause, advance, logged
 from qlm.agents.core.request import Generation, Phase, TrackedRequest
 from qlm.agents.core.request_table import RequestTable
-from qlm.agents.core.state import AgentState
+from qlm.agents.core.state import AgentSettings, AgentState
 from qlm.domain.actions import Ack, Action, Append
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.output import AppendResult, LogEntry
 
-_LATENESS_FACTOR: Final = 4
+LATENESS_FACTOR: Final = 4
 """Shortest interval of writes as a multiple of the lateness of timers: coarser events cost less."""
 
-_INTERVAL_MAX_NS: Final = 50_000_000
+INTERVAL_MAX_NS: Final = 50_000_000
 """Longest interval for that reason; readers see single pauses beyond it."""
 
 
@@ -77,11 +77,18 @@ def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
     return actions
 
 
+def goes_on(event: Decisive, settings: AgentSettings) -> bool:
+    """Return True for tokens that were written of answers that go on: they free no slot, as tokens do not."""
+    if not (isinstance(event, Appended) and settings.ends_apart) or event.results is None:
+        return False
+    return event.entries[0].outcome is None and all(each is AppendResult.TAKEN for each in event.results)
+
+
 def _interval_ns(state: AgentState) -> int:
     settings = state.settings
     if len(state.requests.running) <= settings.append_at_once_max:
         return 0
-    busy_ns = min(_LATENESS_FACTOR * state.requests.output.lateness_ns, _INTERVAL_MAX_NS)
+    busy_ns = min(LATENESS_FACTOR * state.requests.output.lateness_ns, INTERVAL_MAX_NS)
     return max(round(settings.append_interval_s * 1e9), busy_ns)
 
 

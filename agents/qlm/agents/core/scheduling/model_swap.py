@@ -1,7 +1,5 @@
 """Model swaps, driven by the order of the virtual queue."""
 
-from functools import cache, partial
-
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.queue_head import SwapHysteresis
 from qlm.agents.core.scheduling.preemption import cannot_wait, victims_of_swap, watch_head
@@ -36,7 +34,7 @@ def defer_other_models(state: AgentState, now_ns: int) -> None:
         since_ns=last.at_ns,
         idle_ns=round(idle_s * 1e9),
         swap_ns=state.engines.swap_ns,
-        return_ns=cache(partial(_return_ns, state, model)),
+        return_ns=_WayBack(state, model),
     )
     queue.defer_by(hysteresis)
     queue.group(now_ns)
@@ -44,9 +42,23 @@ def defer_other_models(state: AgentState, now_ns: int) -> None:
         state.alarm.want(max(queue.until_ns, now_ns + 1))
 
 
-def _return_ns(state: AgentState, model: ModelId, after: ModelId) -> int:
-    use = state.engines.host_memory(state.prefetch.models, state.costs.swap)
-    return round(1e9 * state.costs.return_s(model, use, after))
+class _WayBack:
+    """Time to swap back to a model after others; each is estimated once, and only if it is asked for."""
+
+    __slots__ = ("_known_ns", "_model", "_state")
+
+    def __init__(self, state: AgentState, model: ModelId) -> None:
+        self._state = state
+        self._model = model
+        self._known_ns: dict[ModelId, int] = {}
+
+    def __call__(self, after: ModelId) -> int:
+        known_ns = self._known_ns.get(after)
+        if known_ns is None:
+            state = self._state
+            use = state.engines.host_memory(state.prefetch.models, state.costs.swap)
+            known_ns = self._known_ns[after] = round(1e9 * state.costs.return_s(self._model, use, after))
+        return known_ns
 
 
 def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:

@@ -110,11 +110,13 @@ class StreamClient:
             raise LostError(f"no connection within {self._connect_s:g} s", began=False) from error
         except OSError as error:
             raise LostError(repr(error), began=False) from error
-        if self._closed:
-            connection.close()
-            raise LostError("its client is closed", began=False)
         self._open.add(connection)
+        if self._is_closed():  # meanwhile
+            connection.close("its client is closed")
         return connection
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
 
 def _lines(headers: Mapping[str, str]) -> str:

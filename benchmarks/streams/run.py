@@ -5,12 +5,14 @@ Each run plays every load on every server in turn, with equal requests, from a c
 the runs in pairs: neighbours on the machine change all figures.
 
 The figures are the time to the first event and between events, tokens per event, and processor seconds per
-1 000 tokens of each process, which are the steadiest. With `--from`, another version of QLM takes its turns.
+1 000 tokens of each process, which are the steadiest. With `--from`, another version of QLM takes its turns;
+the arm `floor` is a minimal proxy.
 """
 
 import argparse
 import contextlib
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,7 +32,7 @@ from support.qlm_process import QLM, QlmProcess
 from support.rabbitmq import running_rabbitmq
 from support.redis import running_redis
 
-DIRECT, EMBEDDED, SERVERS = "direct", "qlm", "servers"
+DIRECT, EMBEDDED, SERVERS, FLOOR = "direct", "qlm", "servers", "floor"
 LOADS: Final = ("20/s:32", "200x200", "100/s:4")
 SEQS_MAX: Final = 1024
 _MODEL: Final = "streamed"
@@ -51,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure, print a table and save it."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="streams"', description=__doc__)
     parser.add_argument("--load", type=parse_load, action="append", help=f"default: {' '.join(LOADS)}")
-    parser.add_argument("--arm", choices=(EMBEDDED, SERVERS), action="append", help="default: qlm")
+    parser.add_argument("--arm", choices=(EMBEDDED, SERVERS, FLOOR), action="append", help="default: qlm")
     parser.add_argument("--from", dest="source", help="wheel or revision with turns of its own, embedded")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of an open loop")
@@ -114,7 +116,9 @@ def _arms(names: Sequence[str], source: str | None) -> Iterator[list[Arm]]:
         arms = [Arm(DIRECT, engine[0], {"engine": engine[1]})]
         if source:
             arms.append(_qlm(stack, folder / "from", "former", EMBEDDED, installed(source).qlm))
-        arms += [_qlm(stack, folder / name, name, name, QLM) for name in names]
+        for name in names:
+            at = folder / name
+            arms.append(_floor(stack, at) if name == FLOOR else _qlm(stack, at, name, name, QLM))
         yield arms
 
 
@@ -128,6 +132,19 @@ def _engine(stack: contextlib.ExitStack, folder: Path) -> tuple[int, int]:
     engine.start()
     engine.wait_ready(lambda: "ready on" in engine.log_file.read_text(), timeout_s=60)
     return port, engine.pid
+
+
+def _floor(stack: contextlib.ExitStack, folder: Path) -> Arm:
+    """Start the minimal proxy, with an engine of its own."""
+    engine_port, engine_group = _engine(stack, folder)
+    port = free_port()
+    script = Path(__file__).with_name("floor.py")
+    command = [sys.executable, str(script), str(port), f"http://127.0.0.1:{engine_port}"]
+    proxy = ServerProcess("floor", command, env=dict(os.environ), folder=folder)
+    stack.callback(proxy.kill)
+    proxy.start()
+    proxy.wait_ready(lambda: "ready" in proxy.log_file.read_text(), timeout_s=60)
+    return Arm(FLOOR, port, {"engine": engine_group, "floor": proxy.pid})
 
 
 def _qlm(stack: contextlib.ExitStack, folder: Path, name: str, kind: str, program: Path) -> Arm:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from qlm.agents.shell.loop_lateness import PERIOD_S, LoopLateness
+from qlm.domain.shell.loop_lateness import PERIOD_S, LoopLateness
 from support.flaky import until
 
 

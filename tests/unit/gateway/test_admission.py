@@ -1,14 +1,17 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qlm.agents.core.output_log import INTERVAL_MAX_NS, LATENESS_FACTOR
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.view import ClassView, ClusterView
-from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe
-from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe, overload
+from qlm.gateway.core.limits import LATE_MAX_LEAST_S, GatewayLimits
 
 CHAT = RequestClass(model=ModelId("m"), slo="ttft-1s")
 BATCH = RequestClass(model=ModelId("m"), slo="batch")
@@ -115,3 +118,16 @@ def test_the_rate_is_smoothed_and_survives_classes_that_vanish() -> None:
     back = observe(gone, view(finished=1000), 3 * S)
     assert back.finished_per_s is not None
     assert back.finished_per_s < gone.finished_per_s
+
+
+@given(late_max_s=st.floats(LATE_MAX_LEAST_S, 60), late_s=st.floats(0, 100))
+def test_a_process_without_time_refuses_once_streams_are_in_their_coarsest_pieces(
+    late_max_s: float, late_s: float
+) -> None:
+    refusal = overload(late_s, GatewayLimits(late_max_s=late_max_s, retry_after_max_s=2))
+    if refusal is None:
+        assert late_s <= late_max_s
+        return
+    assert late_s > late_max_s
+    assert (refusal.status, refusal.reason, refusal.retry_after_s) == (503, "overloaded", 2)
+    assert LATENESS_FACTOR * late_s * 1e9 >= INTERVAL_MAX_NS

@@ -9,7 +9,6 @@ from typing import Any, Final
 from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.engines.model_host import EngineHost
-from qlm.agents.shell.loop_lateness import LoopLateness
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import InstanceId, TokenIds
@@ -17,6 +16,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk, PushEngine
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.loop_lateness import LoopLateness
 from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")

@@ -119,6 +119,23 @@ def decide(
     return Admit()
 
 
+def overload(late_s: float, limits: GatewayLimits) -> Refuse | None:
+    """Decide on all requests that come while this process has too little processor.
+
+    Args:
+        late_s: Mean lateness of its timers.
+        limits: Limits of the gateway.
+    """
+    if late_s <= limits.late_max_s:
+        return None
+    message = (
+        f"this gateway has too little processor: its timers are {late_s:.2g} s late, expected at most "
+        f"{limits.late_max_s:g} s (limits.late_max_s); try another gateway, or later"
+    )
+    retry_s = min(RETRY_UNKNOWN_S, limits.retry_after_max_s)
+    return Refuse(status=503, reason="overloaded", message=message, retry_after_s=retry_s)
+
+
 def _check_objective(expected: ExpectedTimes, query: AdmissionQuery, limits: GatewayLimits) -> Admit | Refuse:
     """Refuse a request whose objective is less likely to be met than required."""
     if (missing := shortfall(expected, query)) is None:

@@ -9,6 +9,9 @@ from qlm.domain.slo import DeadlineSlo, Slo, TokenSlo
 P_MET_MIN_MAX: Final = 0.999
 """Largest `p_met_min`: no forecast knows its tails any better."""
 
+LATE_MAX_LEAST_S: Final = 0.05
+"""Least `late_max_s`: from a quarter of it on, agents in the process write the coarsest pieces of streams."""
+
 _Count = Annotated[int, Field(ge=1)]
 _Duration = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -24,6 +27,8 @@ class LimitsConfig(BaseModel):
             without it, none is refused for that. A request may set its own (`slo.p_met_min`).
         refuse_without_instance: Refuse (503) a request for a model that no live instance serves, instead of
             queueing it.
+        late_max_s: Refuse (503) new requests while timers of the gateway's process are later than this, on
+            average: it has too little processor. Streams come in their coarsest pieces long before.
         retry_after_max_s: Longest Retry-After, seconds. OpenAI's clients wait 120 s at most.
         body_bytes_max: Largest body of a request; beyond, 413.
         prompt_tokens_max: Longest prompt accepted, whatever the model's context.
@@ -62,6 +67,7 @@ class LimitsConfig(BaseModel):
     queue_prompt_tokens_max: _Count | None = None
     p_met_min: float | None = Field(None, ge=0, le=P_MET_MIN_MAX)
     refuse_without_instance: bool = False
+    late_max_s: float = Field(1.0, ge=LATE_MAX_LEAST_S, le=60)
     retry_after_max_s: float = Field(60.0, ge=1, le=86_400)
     body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
     prompt_tokens_max: _Count = 1_000_000

@@ -18,7 +18,7 @@ from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError, retry_headers
 from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, tenant, to_metadata, with_prompt
-from qlm.gateway.core.admission import Refuse, decide
+from qlm.gateway.core.admission import Refuse, decide, overload
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
@@ -210,6 +210,8 @@ class Intake:
     def _admit(self, metadata: RequestMetadata) -> None:
         if (why := self._load.store_away()) is not None:
             raise StoreUnavailableError(why)
+        if (refusal := overload(self._load.late_s, self._limits)) is not None:
+            raise _refused(refusal)
         forecast, query = self._load.forecast(), admission_query(metadata)
         verdict = decide(self._load.load, self._limits, metadata.cls, metadata.prompt_tokens, forecast, query)
         if isinstance(verdict, Refuse):

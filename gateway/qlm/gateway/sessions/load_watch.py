@@ -10,6 +10,7 @@ from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.loop_lateness import LoopLateness
 from qlm.domain.view import ClusterView
 from qlm.gateway.core.admission import Load, accepted, observe
 from qlm.gateway.core.forecast import CurrentForecast
@@ -17,6 +18,9 @@ from qlm.gateway.sessions.forecast_watch import ClusterWatch, ForecastWatch
 from qlm.gateway.sessions.hub import Hub
 
 _log = logging.getLogger(__name__)
+
+LATENESS_PERIOD_S: Final = 0.25
+"""Time between two readings of the loop's lateness; the mean is over eight, so no single pause counts."""
 
 REBUILD_NS: Final = 60_000_000_000
 """Time after which a store that was emptied knows every request again."""
@@ -59,6 +63,7 @@ class LoadWatch:
         self._away_max_ns = round(away_max_s * 1e9)
         self._away_since_ns: int | None = None
         self._away_why = ""
+        self._lateness = LoopLateness(LATENESS_PERIOD_S)
         self._load = Load()
         self.view: ClusterView | None = None
         self._forecast = ForecastWatch(store)
@@ -76,6 +81,11 @@ class LoadWatch:
     def incarnation(self) -> int | None:
         """The store's identity as of the latest observation; None before the first."""
         return self._incarnation
+
+    @property
+    def late_s(self) -> float:
+        """Mean lateness of this process's timers in the last seconds."""
+        return self._lateness.mean_s
 
     def forecast(self) -> CurrentForecast | None:
         """Return the latest forecast as of now; None if there is no recent one."""
@@ -149,7 +159,14 @@ class LoadWatch:
         return self._away_why
 
     async def run(self) -> None:
-        """Observe the cluster until cancelled."""
+        """Observe the cluster, and the lateness of the loop, until cancelled."""
+        self._lateness.watch(on=True)
+        try:
+            await self._observe_always()
+        finally:
+            self._lateness.watch(on=False)
+
+    async def _observe_always(self) -> None:
         while True:
             began_ns = self._clock.now_ns()
             try:

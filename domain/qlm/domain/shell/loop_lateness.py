@@ -17,8 +17,10 @@ class LoopLateness:
         mean_s: The mean of the latest readings; 0 without any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, period_s: float = PERIOD_S) -> None:
+        """Begin without a reading; there is one every `period_s`."""
         self.mean_s = 0.0
+        self._period_s = period_s
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -33,7 +35,7 @@ class LoopLateness:
 
     def _set(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due_s = loop.time() + PERIOD_S
+        self._due_s = loop.time() + self._period_s
         self._timer = loop.call_at(self._due_s, self._read)
 
     def _read(self) -> None:

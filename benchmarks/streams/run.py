@@ -5,8 +5,9 @@ Each run plays every load on every server in turn, with equal requests, from a c
 the runs in pairs: neighbours on the machine change all figures.
 
 The figures are the time to the first event and between events, tokens per event, and processor seconds per
-1 000 tokens of each process, which are the steadiest. With `--from`, another version of QLM takes its turns;
-the arm `floor` is a minimal proxy.
+1 000 tokens of each process, which are the steadiest. With `--from`, another version of QLM takes its turns.
+The arms are QLM in one process (`qlm`, the default), with gateway `workers`, on RabbitMQ and Redis, and the
+`floor`, a minimal proxy.
 """
 
 import argparse
@@ -15,10 +16,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks import setups
@@ -32,7 +34,7 @@ from support.qlm_process import QLM, QlmProcess
 from support.rabbitmq import running_rabbitmq
 from support.redis import running_redis
 
-DIRECT, EMBEDDED, SERVERS, FLOOR = "direct", "qlm", "servers", "floor"
+DIRECT, EMBEDDED, WORKERS, SERVERS, FLOOR = "direct", "qlm", "workers", "servers", "floor"
 LOADS: Final = ("20/s:32", "200x200", "100/s:4")
 SEQS_MAX: Final = 1024
 _MODEL: Final = "streamed"
@@ -53,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
     """Measure, print a table and save it."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="streams"', description=__doc__)
     parser.add_argument("--load", type=parse_load, action="append", help=f"default: {' '.join(LOADS)}")
-    parser.add_argument("--arm", choices=(EMBEDDED, SERVERS, FLOOR), action="append", help="default: qlm")
+    parser.add_argument("--arm", choices=(EMBEDDED, WORKERS, SERVERS, FLOOR), action="append")
+    parser.add_argument("--workers", type=int, default=1, help="gateway workers of the arm of that name")
     parser.add_argument("--from", dest="source", help="wheel or revision with turns of its own, embedded")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of an open loop")
@@ -62,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     loads: list[Load] = options.load or [parse_load(text) for text in LOADS]
     print(f"machine: {setups.machine()}", flush=True)
     found: dict[str, dict[str, list[Measured]]] = {}
-    with _arms(options.arm or [EMBEDDED], options.source) as arms:
+    with _arms(options.arm or [EMBEDDED], options.source, options.workers) as arms:
         _warm_up(arms)
         for load in loads:
             rows = found[load.name] = {arm.name: [] for arm in arms}
@@ -108,7 +111,7 @@ def _line(load: str, arm: str, runs: Sequence[Measured]) -> str:
 
 
 @contextlib.contextmanager
-def _arms(names: Sequence[str], source: str | None) -> Iterator[list[Arm]]:
+def _arms(names: Sequence[str], source: str | None, workers: int) -> Iterator[list[Arm]]:
     """Run the servers, each with an engine of its own; direct comes first."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-streams-")))
@@ -117,8 +120,8 @@ def _arms(names: Sequence[str], source: str | None) -> Iterator[list[Arm]]:
         if source:
             arms.append(_qlm(stack, folder / "from", "former", EMBEDDED, installed(source).qlm))
         for name in names:
-            at = folder / name
-            arms.append(_floor(stack, at) if name == FLOOR else _qlm(stack, at, name, name, QLM))
+            at, http = folder / name, {"workers": workers} if name == WORKERS else {}
+            arms.append(_floor(stack, at) if name == FLOOR else _qlm(stack, at, name, name, QLM, http))
         yield arms
 
 
@@ -147,7 +150,14 @@ def _floor(stack: contextlib.ExitStack, folder: Path) -> Arm:
     return Arm(FLOOR, port, {"engine": engine_group, "floor": proxy.pid})
 
 
-def _qlm(stack: contextlib.ExitStack, folder: Path, name: str, kind: str, program: Path) -> Arm:
+def _qlm(
+    stack: contextlib.ExitStack,
+    folder: Path,
+    name: str,
+    kind: str,
+    program: Path,
+    http: Mapping[str, Any] = MappingProxyType({}),
+) -> Arm:
     engine_port, engine_group = _engine(stack, folder)
     instance = {
         "id": "i0", "accelerator": "A100", "models": [_MODEL],
@@ -165,7 +175,10 @@ def _qlm(stack: contextlib.ExitStack, folder: Path, name: str, kind: str, progra
     groups = {"engine": engine_group}
     started = []
     for command in commands:
-        whole = config | {"data_dir": str(folder / f"data-{command[0]}"), "http": {"port": free_port()}}
+        whole = config | {
+            "data_dir": str(folder / f"data-{command[0]}"),
+            "http": {"port": free_port(), **http},
+        }
         process = QlmProcess(command[0], *command, config=whole, folder=folder, program=program)
         stack.callback(process.close)
         process.start()

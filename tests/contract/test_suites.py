@@ -12,9 +12,9 @@ from contract.suites.checks import SUITES, checks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = {
-    "subject": ("memory", "sqlite", "redis"),
-    "storage": ("sqlite", "rabbitmq", "rabbitmq-quorum"),
-    "ordered_storage": ("sqlite", "rabbitmq"),
+    "subject": ("memory", "sqlite", "process", "redis"),
+    "storage": ("sqlite", "process", "rabbitmq", "rabbitmq-quorum"),
+    "ordered_storage": ("sqlite", "process", "rabbitmq"),
     "bearer": ("memory", "redis", "rabbitmq", "rabbitmq-quorum"),
     "server": ("emulated", "vllm"),
     "mortal": ("emulated", "emulated-terminated", "vllm"),

@@ -300,9 +300,9 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat, consen
         if roles.ray:
             with ray_cluster(config) as cluster:
                 beside = supervision(config, cluster, level, log_format)
-                uvloop.run(run_to_end(serve(config, roles, beside, consent), _exit_at_once))
+                uvloop.run(run_to_end(serve(config, roles, beside, consent, log_format), _exit_at_once))
         else:
-            uvloop.run(run_to_end(serve(config, roles, consent=consent), _exit_at_once))
+            uvloop.run(run_to_end(serve(config, roles, None, consent, log_format), _exit_at_once))
     except QlmError as error:
         say_last(error, log_format)
         return 2 if isinstance(error, ConfigError) else 1

@@ -26,6 +26,8 @@ class HttpConfig(ConfigSection):
         api_keys: `required`: clients of this listener and of that of gRPC need an API key (`qlm keys`), whose
             tenant all their requests have; `off`: none is looked at, and clients name their tenants
             themselves.
+        workers: Processes beside that of `qlm serve` that serve this listener, which must be on the embedded
+            queue; 0 for none: it serves it itself.
     """
 
     host: str = Field("127.0.0.1", min_length=1)
@@ -34,6 +36,7 @@ class HttpConfig(ConfigSection):
     allowed_origins: tuple[Origin, ...] = ()
     behind_proxy: bool = False
     api_keys: Literal["off", "required"] = "off"
+    workers: int = Field(0, ge=0, le=64)
 
     @property
     def keys_required(self) -> bool:

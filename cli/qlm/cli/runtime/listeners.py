@@ -6,7 +6,7 @@ import os
 import socket
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 
@@ -21,6 +21,7 @@ from qlm.cli.config.access import (
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.plans.page import explain_for_page
+from qlm.cli.processes.workers import Workers
 from qlm.cli.rendering.tiers import render_tiers
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
@@ -34,11 +35,13 @@ from qlm.cli.runtime.wiring import (
 )
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.app import admin_app_of, app_of
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
+from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 if TYPE_CHECKING:
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
     from qlm.gateway.rpc.server import RpcListener
 
 log = logging.getLogger("qlm.cli")
+
+
+BACKLOG: Final = 2048
+"""Connections that may wait for a gateway worker."""
 
 
 class PortInUseError(QlmError):
@@ -68,6 +75,8 @@ class Sockets:
 def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
     """Bind the ports of HTTP, and check that the one of gRPC is free, before anything else is opened."""
     http = stack.enter_context(_listen(config.http.host, config.http.port))
+    if config.http.workers:
+        http.listen(BACKLOG)  # connections wait here while a worker starts
     if config.grpc.port:
         _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
     if not config.admin.port:
@@ -76,41 +85,84 @@ def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
 
 
 async def serve_gateway(
-    config: Config, backends: Backends, clock: SystemClock, sockets: Sockets, telemetry: Telemetry
+    config: Config,
+    backends: Backends,
+    clock: SystemClock,
+    sockets: Sockets,
+    telemetry: Telemetry,
+    workers: Workers | None = None,
 ) -> None:
-    """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere."""
+    """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere.
+
+    Args:
+        config: The whole configuration.
+        backends: Broker and store.
+        clock: The clock.
+        sockets: Sockets of HTTP.
+        telemetry: Metrics and traces of the process.
+        workers: Processes that serve clients over HTTP instead of this one.
+    """
     async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
-        gateway = create_gateway(
-            models=model_specs(config),
-            broker=broker,
-            store=backends.store,
-            clock=clock,
-            limits=gateway_limits(config),
-            gateway_id=new_gateway_id(),
-            new_id=new_request_id,
-            registry=telemetry.registry,
-            tracer=telemetry.tracer,
-            exposures=exposures(config),
-            faults=telemetry.faults,
-            configured=configured(config),
-            render_tiers=tiers,
-        )
+        gateway = gateway_of(config, backends, broker, clock, telemetry, tiers)
         limits, warning = connection_limits(config)
         if warning is not None:
             log.warning("%s", warning)
-        app = app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config))
-        server = limited_server(app, gateway, limits)
+        server = client_server(config, gateway, limits) if workers is None else None
         rpc_listener = await _start_rpc(config, gateway, limits)
         async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends))
-            serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
+            if workers is None:
+                assert server is not None
+                serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
+            else:
+                serving = asyncio.create_task(workers.run())
             try:
                 await asyncio.shield(serving)
             finally:
                 try:
                     await end_tasks([announcer])
                 finally:
-                    await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+                    if workers is None:
+                        assert server is not None
+                        await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+                    else:
+                        await _stop_workers(config.stop, gateway, workers, rpc_listener)
+
+
+def gateway_of(
+    config: Config,
+    backends: Backends,
+    broker: Broker,
+    clock: SystemClock,
+    telemetry: Telemetry,
+    tiers: RenderTiers,
+) -> Gateway:
+    """Wire the gateway of this process.
+
+    Raises:
+        InvalidValueError: A model's tokenizer cannot be read.
+    """
+    return create_gateway(
+        models=model_specs(config),
+        broker=broker,
+        store=backends.store,
+        clock=clock,
+        limits=gateway_limits(config),
+        gateway_id=new_gateway_id(),
+        new_id=new_request_id,
+        registry=telemetry.registry,
+        tracer=telemetry.tracer,
+        exposures=exposures(config),
+        faults=telemetry.faults,
+        configured=configured(config),
+        render_tiers=tiers,
+    )
+
+
+def client_server(config: Config, gateway: Gateway, limits: ConnectionLimits) -> QuietServer:
+    """Return the server of the HTTP listener for clients."""
+    app = app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config))
+    return limited_server(app, gateway, limits)
 
 
 def _admin_url(config: Config) -> str | None:
@@ -142,6 +194,15 @@ async def _shut_down(
     times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
     closing = () if rpc_listener is None else (asyncio.create_task(rpc_listener.stop(**times)),)
     await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
+
+
+async def _stop_workers(
+    stop: StopConfig, gateway: Gateway, workers: Workers, rpc_listener: "RpcListener | None"
+) -> None:
+    gateway.hub.stopping = True
+    times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
+    closing = () if rpc_listener is None else (asyncio.create_task(rpc_listener.stop(**times)),)
+    await asyncio.gather(workers.stop(), *closing)
 
 
 async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits) -> "RpcListener | None":

@@ -18,9 +18,12 @@ from qlm.agents.shell.runner import AgentRunner
 from qlm.cli.config.access import monitor_rules
 from qlm.cli.config.settings import Config, InstanceConfig
 from qlm.cli.plans.audit import PlanAuditor
+from qlm.cli.processes.totals import WorkerTotals
+from qlm.cli.processes.workers import Workers, WorkerTask, check_workers
 from qlm.cli.runtime.backends import Backends, broker_client, open_backends
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.engines import model_host, operation_costs
+from qlm.cli.runtime.logs import LogFormat
 from qlm.cli.runtime.monitor import monitor
 from qlm.cli.runtime.plan_generator import PlanGenerator
 from qlm.cli.runtime.telemetry import Telemetry, open_telemetry
@@ -90,6 +93,7 @@ async def serve(
     roles: Roles,
     beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None,
     consent: Consent = NO_CONSENT,
+    log_format: LogFormat = "text",
 ) -> None:
     """Run parts until a signal stops them.
 
@@ -98,12 +102,15 @@ async def serve(
         roles: The parts.
         beside: Further work beside them.
         consent: Consent to damage of the embedded queue and state.
+        log_format: Format of its log, for gateway workers.
 
     Raises:
         QlmError: A requirement is missing; the message is one clear sentence.
     """
     clock = SystemClock()
+    check_workers(config)
     profiles = load_profiles(config.profiles)
+    totals = _totals(config, roles)
     async with AsyncExitStack() as stack:
         telemetry = open_telemetry(
             config,
@@ -112,6 +119,7 @@ async def serve(
             part=roles.name,
             controller=roles.controller,
             agents=bool(roles.instances),
+            registry=totals,
         )
         if roles.gateway:
             # Imported here, since the images of controller and agents have no web server.
@@ -139,9 +147,16 @@ async def serve(
         # The gateway ends before the others: agents of this process still answer while its clients wait.
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
-            gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, sockets, telemetry)))
+            task = WorkerTask(config, log.getEffectiveLevel(), log_format)
+            workers = None if totals is None else Workers(task, sockets.http, opened, totals)
+            serving = serve_gateway(config, backends, clock, sockets, telemetry, workers)
+            gateways.append(asyncio.create_task(serving))
         settle_heap()
         await _until_stopped([*tasks, *gateways])
+
+
+def _totals(config: Config, roles: Roles) -> WorkerTotals | None:
+    return WorkerTotals() if roles.gateway and config.http.workers else None
 
 
 def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:

@@ -119,7 +119,14 @@ def readiness_of(agent: Agent) -> str:
 
 
 def open_telemetry(
-    config: Config, clock: Clock, stack: AsyncExitStack, *, part: str, controller: bool, agents: bool
+    config: Config,
+    clock: Clock,
+    stack: AsyncExitStack,
+    *,
+    part: str,
+    controller: bool,
+    agents: bool,
+    registry: CollectorRegistry | None = None,
 ) -> Telemetry:
     """Create the telemetry of a process; the stack closes it.
 
@@ -130,6 +137,7 @@ def open_telemetry(
         part: Name of the process in spans.
         controller: True if it runs a controller.
         agents: True if it runs agents.
+        registry: Registry for the metrics; a new one by default.
 
     Raises:
         ConfigError: Tracing is configured and not installed.
@@ -139,7 +147,9 @@ def open_telemetry(
     if tracer is not None:
         stack.push_async_callback(asyncio.to_thread, tracer.close)
     kinds = {instance.kind for instance in config.instances}
-    return Telemetry(clock, controller=controller, agents=agents, tracer=tracer, accelerators=kinds)
+    return Telemetry(
+        clock, controller=controller, agents=agents, tracer=tracer, registry=registry, accelerators=kinds
+    )
 
 
 def _tracer(config: TracingConfig, endpoint: str, part: str) -> "OtelTracer":

@@ -5,6 +5,7 @@ import random
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.topology import QueueKind, QueueType
+from qlm.cli.processes.remote import RemoteBroker
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
+from qlm.store.embedded.memory import MemoryStore
+from support.gateway import SystemClock
 from support.needs import need
 from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
+from support.two_processes import linked
 from support.wire import Wire
 
 
@@ -56,6 +61,33 @@ class SqliteStorage:
         if self._queues is not None and self._file is not None:
             await self._queues.close()
             await self._file.close()
+
+
+class ProcessStorage(SqliteStorage):
+    """The same file in another process: each client has a link of its own to it, which a crash cuts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._links: dict[Broker, AsyncExitStack] = {}
+
+    async def open(self) -> Broker:
+        link, owned = AsyncExitStack(), await super().open()
+
+        async def open_broker() -> Broker:
+            return owned
+
+        calls = await link.enter_async_context(linked(MemoryStore(SystemClock()), open_broker))
+        client = RemoteBroker(calls)
+        self._links[client] = link
+        return client
+
+    async def crash(self, broker: Broker) -> None:
+        await self._links[broker].aclose()
+
+    async def aclose(self) -> None:
+        for link in self._links.values():
+            await link.aclose()
+        await super().aclose()
 
 
 class RabbitStorage:
@@ -101,13 +133,15 @@ def _open(request: pytest.FixtureRequest, folder: Path) -> SqliteStorage | Rabbi
     match request.param:
         case "sqlite":
             return SqliteStorage(folder)
+        case "process":
+            return ProcessStorage(folder)
         case "rabbitmq":
             return RabbitStorage(request.getfixturevalue("rabbitmq").port, QueueType.CLASSIC)
         case _:
             return RabbitStorage(request.getfixturevalue("quorum_rabbitmq").port, QueueType.QUORUM)
 
 
-_ORDERED = ["sqlite", pytest.param("rabbitmq", marks=pytest.mark.servers)]
+_ORDERED = ["sqlite", "process", pytest.param("rabbitmq", marks=pytest.mark.servers)]
 
 
 @pytest.fixture(params=[*_ORDERED, pytest.param("rabbitmq-quorum", marks=pytest.mark.servers)])

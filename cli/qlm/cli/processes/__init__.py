@@ -1,0 +1,1 @@
+"""Gateway workers of `qlm serve`: processes that reach the embedded queue and state of another one."""

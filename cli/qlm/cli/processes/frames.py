@@ -1,0 +1,169 @@
+"""Messages between two processes of one `qlm serve`, over a pair of sockets that the owner made.
+
+The pair is inherited, so no other process can connect, and both ends are of one installation. All messages of
+a turn of the event loop are one frame: its length (four bytes, little-endian), then a pickle of the list.
+"""
+
+import asyncio
+import io
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from qlm.domain.formats.extensions import (
+    NO_CLASS_EXTENSIONS,
+    NO_LOG_EXTENSIONS,
+    NO_REQUEST_EXTENSIONS,
+    ClassExtensions,
+    LogExtensions,
+    RequestExtensions,
+)
+
+FRAME_BYTES_MAX: Final = 1 << 30
+"""A longer frame is none: the two processes have lost each other."""
+
+Message = tuple[Any, ...]
+
+_LENGTH: Final = struct.Struct("<I")
+_PLAIN: Final = frozenset({("array", "array"), ("array", "_array_reconstructor")})
+_SINGLE: Final = {
+    LogExtensions: NO_LOG_EXTENSIONS,
+    RequestExtensions: NO_REQUEST_EXTENSIONS,
+    ClassExtensions: NO_CLASS_EXTENSIONS,
+}
+
+
+def restored(cls: type[Any], fields: Sequence[Any]) -> Any:
+    """Return the extensions with these fields; those without any are one object, and are compared so."""
+    made = cls(**dict(zip(cls.__slots__, fields, strict=True)))
+    single = _SINGLE[cls]
+    return single if made == single else made
+
+
+def _reduced(value: Any) -> tuple[Any, ...]:
+    return restored, (type(value), tuple(getattr(value, name) for name in type(value).__slots__))
+
+
+_REDUCERS: Final = dict.fromkeys(_SINGLE, _reduced)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes values of the domain and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("qlm.domain.") or module == __name__ or (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"a message has a {module}.{name}; expected values of the domain")
+
+
+def encode(messages: Sequence[Message]) -> bytes:
+    """Encode messages as one frame."""
+    data = io.BytesIO()
+    data.write(bytes(_LENGTH.size))
+    pickler = pickle.Pickler(data, protocol=5)
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(messages)
+    whole = data.getbuffer()
+    _LENGTH.pack_into(whole, 0, len(whole) - _LENGTH.size)
+    return bytes(whole)
+
+
+def decode(payload: bytes) -> Sequence[Message]:
+    """Decode the messages of a frame, without its length."""
+    return cast("Sequence[Message]", _Unpickler(io.BytesIO(payload)).load())
+
+
+class Link(asyncio.Protocol):
+    """One end of the pair.
+
+    Args:
+        receive: Called with each message.
+        lost: Called once when the other process has ended.
+
+    Attributes:
+        open: The other process can be reached.
+    """
+
+    def __init__(self, receive: Callable[[Message], None], lost: Callable[[], None]) -> None:
+        self.open = False
+        self._receive = receive
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._messages: list[Message] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has another base
+        self.open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of the other process, or of this end."""
+        if self.open:
+            self.open = False
+            self._writable.set()
+            self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out the messages of whole frames."""
+        received = self._received
+        received += data
+        at = 0
+        while len(received) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(received, at)
+            if length > FRAME_BYTES_MAX:
+                self.close()
+                return
+            end = at + _LENGTH.size + length
+            if len(received) < end:
+                break
+            messages = decode(bytes(received[at + _LENGTH.size : end]))
+            at = end
+            for message in messages:
+                self._receive(message)
+        del received[:at]
+
+    def pause_writing(self) -> None:
+        """Let feeds wait: the other process reads too slowly."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let feeds go on."""
+        self._writable.set()
+
+    async def writable(self) -> None:
+        """Wait until the other process has read most of what was sent."""
+        await self._writable.wait()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the other process reads too slowly."""
+        return not self._writable.is_set()
+
+    def pause_reading(self, paused: bool) -> None:
+        """Read nothing for a while, or go on."""
+        if self._transport is not None and self.open:
+            (self._transport.pause_reading if paused else self._transport.resume_reading)()
+
+    def send(self, *message: Any) -> None:
+        """Send a message at the end of this turn of the event loop; without a peer, nothing."""
+        if not self.open:
+            return
+        if not self._messages:
+            self._loop.call_soon(self._flush)
+        self._messages.append(message)
+
+    def close(self) -> None:
+        """Send what is left, and close this end."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _flush(self) -> None:
+        messages, self._messages = self._messages, []
+        if messages and self.open and self._transport is not None:
+            self._transport.write(encode(messages))

@@ -1,0 +1,129 @@
+"""Gateway worker: `python -m qlm.cli.processes.worker LINK LISTENER`, both inherited descriptors.
+
+It ends when its owner says so, on SIGTERM, or at once when the owner has ended.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack
+from typing import Final
+
+import uvloop
+
+from qlm.cli.config.access import connection_limits
+from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
+from qlm.cli.processes.totals import families_of
+from qlm.cli.processes.workers import WorkerTask
+from qlm.cli.rendering.tiers import render_tiers
+from qlm.cli.runtime.backends import Backends, broker_client
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.listeners import client_server, gateway_of
+from qlm.cli.runtime.logs import log_to_stderr
+from qlm.cli.runtime.telemetry import Telemetry, open_telemetry
+from qlm.domain.ports.broker import Broker
+from qlm.domain.shell.heap import settle_heap
+from qlm.domain.shell.tasks import end_tasks, run_to_end
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.http.server import stop_serving
+
+METRICS_S: Final = 2.0
+"""Time between two reports of metrics to the owner."""
+
+log = logging.getLogger("qlm.cli")
+
+
+def main() -> None:
+    """Serve until stopped."""
+    task: WorkerTask = pickle.loads(sys.stdin.buffer.read())  # from the process that started this one
+    link, listener = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
+    log_to_stderr(task.level, task.log_format)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the owner gets it, too, and says when
+    uvloop.run(run_to_end(_work(task, link, listener), _exit_at_once))
+
+
+async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) -> None:
+    calls, stop = Calls(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+
+    def receive(message: Message) -> None:
+        if not calls.receive(message) and message == ("stop",):
+            stop.set()
+
+    _, calls.link = await asyncio.get_running_loop().create_unix_connection(
+        lambda: Link(receive, _exit_at_once), sock=link
+    )
+
+    async def open_broker() -> Broker:
+        return RemoteBroker(calls)
+
+    config, clock = task.config, SystemClock()
+    async with AsyncExitStack() as stack:
+        telemetry = open_telemetry(config, clock, stack, part="gateway", controller=False, agents=False)
+        opened = Backends(remote_store(calls), open_broker, embedded=False)
+        backends = await stack.enter_async_context(telemetry.health.watching(opened))
+        reporting = asyncio.create_task(_report(calls.link, telemetry))
+        stack.push_async_callback(end_tasks, [reporting])
+        await _serve(task, backends, clock, telemetry, listener, stop, calls.link)
+
+
+async def _serve(
+    task: WorkerTask,
+    backends: Backends,
+    clock: SystemClock,
+    telemetry: Telemetry,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    link: Link,
+) -> None:
+    config = task.config
+    async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
+        gateway = gateway_of(config, backends, broker, clock, telemetry, tiers)
+        limits, _ = connection_limits(config)
+        server = client_server(config, gateway, _share(limits, config.http.workers))
+        async with gateway.running():
+            settle_heap()
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            stopped = asyncio.create_task(stop.wait())
+            link.send("ready")
+            try:
+                await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await end_tasks([stopped])
+                times = config.stop
+                await stop_serving(
+                    server, serving, gateway.hub, notice_s=times.notice_s, grace_s=times.grace_s
+                )
+
+
+def _share(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
+    """Return a worker's share of what is limited for the whole listener."""
+    shared = {
+        name: -(-getattr(limits, name) // workers) for name in ("connections_max", "unfinished_bytes_max")
+    }
+    return limits.model_copy(update=shared)
+
+
+async def _report(link: Link, telemetry: Telemetry) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(METRICS_S)
+            link.send("metrics", families_of(telemetry.registry))
+    link.send("metrics", families_of(telemetry.registry))
+
+
+def _exit_at_once() -> None:
+    """End without a word to clients, whose streams break: they resume once the owner runs again."""
+    log.error("a gateway worker ends: %s", GONE)
+    logging.shutdown()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

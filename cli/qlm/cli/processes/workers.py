@@ -1,0 +1,184 @@
+"""Gateway workers of one `qlm serve`: started, started again when they end, and stopped."""
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config
+from qlm.cli.processes.answering import Answering
+from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.totals import WorkerTotals
+from qlm.cli.runtime.backends import Backends
+from qlm.cli.runtime.logs import LogFormat
+from qlm.domain.shell.tasks import end_tasks
+
+log = logging.getLogger("qlm.cli")
+
+PAUSE_S: Final = 0.25
+"""Pause before a worker is started again; it doubles with each start that does not last."""
+
+PAUSE_MAX_S: Final = 10.0
+
+LASTS_S: Final = 60.0
+"""Life of a worker after which its next pause is the shortest again."""
+
+STOP_S: Final = 5.0
+"""Time of a worker to end beyond its notice and grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """What a worker is to do, as it reads it from its input.
+
+    Attributes:
+        config: The whole configuration.
+        level: Level of its log.
+        log_format: Format of its log.
+    """
+
+    config: Config
+    level: int
+    log_format: LogFormat
+
+
+def check_workers(config: Config) -> None:
+    """Check that workers can share what they need.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    if not config.http.workers:
+        return
+    if not config.embedded:
+        raise ConfigError(
+            f"http.workers is {config.http.workers}, and the broker a server; expected 0: run more gateways"
+        )
+    for model in config.models:
+        if model.engine == "vllm" and model.render is not None and model.render.url is None:
+            raise ConfigError(
+                f"http.workers is {config.http.workers}, and {model.id} has a render tier without a url; "
+                "expected 0, or the url of a tier that runs by itself"
+            )
+
+
+class Workers:
+    """The workers of one listening socket.
+
+    Args:
+        task: What each of them does.
+        listener: Socket that listens; connections wait there while no worker runs.
+        backends: Queue and state.
+        totals: Takes their metrics.
+        program: Command line of a worker, to which two descriptors are added: of its link and of the socket.
+    """
+
+    def __init__(
+        self,
+        task: WorkerTask,
+        listener: socket.socket,
+        backends: Backends,
+        totals: WorkerTotals | None,
+        program: tuple[str, ...] = (sys.executable, "-m", "qlm.cli.processes.worker"),
+    ) -> None:
+        self._task = task
+        self._listener = listener
+        self._backends = backends
+        self._totals = totals
+        self._program = program
+        self._links: dict[int, Link] = {}
+        self._stopping = asyncio.Event()
+        self._running: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Keep the workers running until `stop`."""
+        numbers = range(1, self._task.config.http.workers + 1)
+        self._running = [asyncio.create_task(self._keep(number)) for number in numbers]
+        try:
+            await asyncio.gather(*self._running)
+        finally:
+            await end_tasks(self._running)
+
+    async def stop(self) -> None:
+        """Let all end as their configuration says; if cancelled, at once."""
+        self._stopping.set()
+        for link in self._links.values():
+            link.send("stop")
+        times = self._task.config.stop
+        try:
+            if self._running:
+                await asyncio.wait(self._running, timeout=times.notice_s + times.grace_s + STOP_S)
+        finally:
+            await end_tasks(self._running)
+
+    async def _keep(self, number: int) -> None:
+        pause_s = PAUSE_S
+        while not self._stopping.is_set():
+            began_s = asyncio.get_running_loop().time()
+            how = await self._run(number)
+            if self._stopping.is_set():
+                return
+            lasted = asyncio.get_running_loop().time() - began_s > LASTS_S
+            pause_s = PAUSE_S if lasted else pause_s
+            log.error("gateway worker %d ended (%s); it starts again in %g s", number, how, pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _run(self, number: int) -> str:
+        """Run a worker once; return how it ended."""
+        answering = Answering(self._backends.store, self._backends.open_broker)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fds = theirs.fileno(), self._listener.fileno()
+            process = await asyncio.create_subprocess_exec(
+                *self._program, *map(str, fds), pass_fds=fds, stdin=asyncio.subprocess.PIPE
+            )
+        link = None
+        try:
+            make = self._link(number, answering, process)
+            _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
+            answering.link = self._links[number] = link
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.write(pickle.dumps(self._task))
+                await process.stdin.drain()
+                process.stdin.close()
+            code = await process.wait()
+            return f"signal {-code}" if code < 0 else f"exit code {code}"
+        finally:
+            self._links.pop(number, None)
+            _kill(process)
+            if link is not None:
+                link.close()
+            await answering.end()
+            if self._totals is not None:
+                self._totals.ended(number)
+
+    def _link(
+        self, number: int, answering: Answering, process: asyncio.subprocess.Process
+    ) -> Callable[[], Link]:
+        def receive(message: Message) -> None:
+            match message:
+                case ("metrics", families) if self._totals is not None:
+                    self._totals.put(number, families)
+                case ("ready",):
+                    log.info("gateway worker %d serves as process %d", number, process.pid)
+                case _:
+                    answering.receive(message)
+
+        # A worker whose link is closed cannot do anything.
+        return lambda: Link(receive, lambda: _kill(process))
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.kill()

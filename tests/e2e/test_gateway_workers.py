@@ -1,0 +1,166 @@
+"""`qlm serve` with gateway workers: kill -9 of a worker, and of the process with queue and state."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from support.ports import free_port
+from support.qlm_process import QlmProcess, emulated, serving
+
+TOKENS: Final = 160
+STREAMS: Final = 12
+LIMIT_S: Final = 60.0
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[QlmProcess]:
+    config = emulated("mistral-7b", time_scale=1.0)
+    with serving(config | {"http": {"port": free_port(), "workers": 2}}) as process:
+        yield process
+
+
+def workers_of(process: QlmProcess) -> set[int]:
+    """Find the workers that a process has started."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            command = folder.joinpath("cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == process.pid and b"qlm.cli.processes.worker" in command:
+            found.add(int(folder.name))
+    return found
+
+
+def open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+async def until(condition: Any) -> None:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.02)
+
+
+class Reader:
+    """Client of one stream, which resumes it when it breaks."""
+
+    def __init__(self, url: str, n: int) -> None:
+        self._url = url
+        self._n = n
+        self.id = ""
+        self.offset = 0
+        self.text = ""
+        self.finish = ""
+        self.breaks = 0
+
+    async def read(self) -> None:
+        body = {"model": "mistral-7b", "prompt": f"story {self._n}", "max_tokens": TOKENS}
+        body |= {"ignore_eos": True, "stream": True}
+        deadline_s = time.monotonic() + LIMIT_S
+        async with httpx.AsyncClient(base_url=self._url, timeout=LIMIT_S) as client:
+            asked: dict[str, Any] = {"method": "POST", "url": "/v1/completions", "json": body}
+            headers = {"x-qlm-stream": "resumable"}
+            while not self.finish:
+                assert time.monotonic() < deadline_s
+                try:
+                    async with client.stream(**asked, headers=headers) as answer:
+                        assert answer.status_code == 200
+                        await self._take(answer.aiter_lines())
+                except httpx.TransportError:
+                    self.breaks += bool(self.id)
+                    await asyncio.sleep(0.05)
+                asked = {"method": "GET", "url": f"/v1/requests/{self.id}/events"} if self.id else asked
+                headers = {"Last-Event-ID": str(self.offset)} if self.id else headers
+
+    async def _take(self, lines: AsyncIterator[str]) -> None:
+        offset = self.offset
+        async for line in lines:
+            if line.startswith("id: "):
+                offset = int(line.removeprefix("id: "))
+            elif line.startswith("data: ") and line != "data: [DONE]":
+                chunk = json.loads(line.removeprefix("data: "))
+                assert "error" not in chunk, chunk
+                self.id = chunk["id"].removeprefix("cmpl-")
+                assert offset >= self.offset, "nothing is shown twice"
+                self.offset = offset
+                self.text += chunk["choices"][0]["text"]
+                self.finish = chunk["choices"][0].get("finish_reason") or ""
+
+    async def stored(self) -> str:
+        async with httpx.AsyncClient(base_url=self._url, timeout=LIMIT_S) as client:
+            record = (await client.get(f"/v1/requests/{self.id}")).raise_for_status().json()
+        assert record["response"]["usage"]["completion_tokens"] == TOKENS
+        return str(record["response"]["choices"][0]["text"])
+
+
+async def check(readers: list[Reader]) -> None:
+    """Each has all of its answer, as it is stored, and no two are the same."""
+    for reader in readers:
+        assert reader.finish == "length"
+        assert reader.text == await reader.stored()
+    assert len({reader.text for reader in readers}) == len(readers)
+
+
+async def test_a_killed_worker_takes_nothing_else_with_it(running: QlmProcess) -> None:
+    await until(lambda: len(workers_of(running)) == 2)
+    readers = [Reader(running.url, n) for n in range(STREAMS)]
+    reading = [asyncio.create_task(reader.read()) for reader in readers]
+    await until(lambda: all(reader.offset > 10 for reader in readers))
+    workers = workers_of(running)
+    killed = max(workers, key=open_files)
+    os.kill(killed, signal.SIGKILL)
+    await asyncio.gather(*reading)
+    await check(readers)
+    assert sum(reader.breaks for reader in readers) >= STREAMS // 2, "it had most of the streams"
+    assert workers - {killed} <= workers_of(running), "the other one goes on"
+    await until(lambda: len(workers_of(running)) == 2)
+    assert "ended (signal 9); it starts again" in running.log_file.read_text()
+
+
+async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(running: QlmProcess) -> None:
+    await until(lambda: len(workers_of(running)) == 2)
+    readers = [Reader(running.url, n) for n in range(100, 104)]
+    reading = [asyncio.create_task(reader.read()) for reader in readers]
+    await until(lambda: all(reader.offset > 10 for reader in readers))
+    workers = workers_of(running)
+    os.kill(running.pid, signal.SIGKILL)
+    await until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers))
+    running.kill()
+    running.start()
+    await asyncio.gather(*reading)
+    await check(readers)
+    assert all(reader.breaks for reader in readers)
+
+
+def test_metrics_of_workers_are_those_of_the_process_and_it_stops_in_order(running: QlmProcess) -> None:
+    running.wait_ready(instances=1)
+    answer = httpx.post(
+        f"{running.url}/v1/completions", json={"model": "mistral-7b", "prompt": "a", "max_tokens": 2}
+    )
+    assert answer.status_code == 200
+
+    def counted() -> bool:
+        text = httpx.get(f"{running.admin_url}/metrics").text
+        lines = [line for line in text.splitlines() if line.startswith("qlm_gateway_accepted_total")]
+        return sum(float(line.split()[-1]) for line in lines) == 1
+
+    deadline_s = time.monotonic() + LIMIT_S
+    while not counted():
+        assert time.monotonic() < deadline_s
+    workers = workers_of(running)
+    os.kill(running.pid, signal.SIGTERM)
+    while running.alive:
+        assert time.monotonic() < deadline_s
+    assert running.exit_code == 0
+    assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers)

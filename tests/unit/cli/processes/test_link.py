@@ -1,0 +1,170 @@
+"""The link of a gateway worker: what crosses it, what cannot, and what bounds it."""
+
+import asyncio
+import pickle
+import socket
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from contract.suites.store.values import G1, GATEWAY, LIMITS, A, enqueued, leased, metadata
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import parse_config
+from qlm.cli.processes.answering import Answering
+from qlm.cli.processes.frames import FRAME_BYTES_MAX, Link, Message, decode, encode
+from qlm.cli.processes.remote import Calls, RemoteBroker, remote_store
+from qlm.cli.processes.totals import WorkerTotals, families_of
+from qlm.cli.processes.workers import check_workers
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    DeliveryLostError,
+    InvalidValueError,
+    StoreEmptiedError,
+    StoreUnavailableError,
+)
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
+from qlm.domain.ids import QueueName
+from qlm.domain.output import LogEntry, OutputSlice
+from qlm.domain.plan_change import ResizeGroup
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.store.embedded.memory import MemoryStore
+from support.gateway import SystemClock
+from support.qlm_process import emulated
+from support.two_processes import linked
+
+
+async def no_broker() -> Broker:
+    raise BrokerUnavailableError("there is none")
+
+
+def test_extensions_without_fields_stay_one_object() -> None:
+    extended = LogExtensions(render_state="x", render_state_tokens=3)
+    sent = [("item", 1, OutputSlice(metadata(1).id, 0, (1,))), ("item", 1, extended)]
+    frame = encode(sent)
+    received = decode(frame[4:])
+    assert received == sent
+    assert received[0][2].extensions is NO_LOG_EXTENSIONS
+
+
+def test_a_message_makes_values_of_the_domain_only() -> None:
+    for value in (Path("x"), asyncio.Event, print):
+        with pytest.raises(pickle.UnpicklingError, match="expected values of the domain"):
+            decode(pickle.dumps([("call", value)]))
+
+
+async def test_errors_cross_with_their_fields() -> None:
+    store = MemoryStore(SystemClock(), LIMITS)
+    async with linked(store, no_broker) as calls:
+        remote = remote_store(calls)
+        with pytest.raises(StoreEmptiedError, match=r"not of incarnation 1 any more$"):
+            await remote.enqueue(metadata(1), incarnation=1)
+        with pytest.raises(InvalidValueError) as invalid:
+            await remote.apply([ResizeGroup(id=G1, count=-1, sealed=False)])
+        assert invalid.value.expected
+        with pytest.raises(BrokerUnavailableError, match="there is none"):
+            await RemoteBroker(calls).depth(QueueName("q"))
+        with pytest.raises(RuntimeError, match="no call of a worker"):
+            await calls.call(0, "close")
+        with pytest.raises(AttributeError):
+            getattr(remote, "no_operation")  # noqa: B009
+
+
+async def test_after_the_owners_end_all_calls_fail_and_feeds_end() -> None:
+    store = MemoryStore(SystemClock(), LIMITS)
+    async with linked(store, no_broker) as calls:
+        remote, broker = remote_store(calls), RemoteBroker(calls)
+        feed = aiter(remote.outputs(GATEWAY))
+        assert await anext(feed) == []
+        waiting = asyncio.ensure_future(anext(feed))
+        await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailableError, match="has ended"):
+        await waiting
+    with pytest.raises(StoreUnavailableError, match="has ended"):
+        await remote.view()
+    with pytest.raises(StoreUnavailableError, match="has ended"):
+        await anext(aiter(remote.outputs(GATEWAY)))
+    with pytest.raises(BrokerUnavailableError, match="has ended"):
+        await broker.publish(QueueName("q"), b"1")
+    with pytest.raises(DeliveryLostError):
+        await broker.ack(Delivery(QueueName("q"), 1, b"", False))
+    await broker.close()
+
+
+async def test_a_worker_that_reads_nothing_holds_up_its_feeds_only() -> None:
+    """What is kept for it is bounded: its backlog in the store, and the buffer of the socket."""
+    store = MemoryStore(SystemClock(), LIMITS)
+    ours, theirs = socket.socketpair()
+    answering = Answering(store, no_broker)
+    loop = asyncio.get_running_loop()
+    transport, link = await loop.create_unix_connection(
+        lambda: Link(answering.receive, lambda: None), sock=ours
+    )
+    answering.link = link
+    answering.receive(("open", 1, "outputs", (GATEWAY,)))
+    await enqueued(store, 1, watcher=GATEWAY)
+    epoch = await leased(store, 1, A)
+    for offset in range(0, 400_000, 1_000):
+        entry = LogEntry(id=metadata(1).id, epoch=epoch, offset=offset, token_ids=tuple(range(1_000)))
+        await store.append([entry])
+        await asyncio.sleep(0)
+    assert link.behind
+    assert transport.get_write_buffer_size() < 200_000
+    await answering.end()
+    link.close()
+    theirs.close()
+
+
+async def test_what_is_no_frame_ends_the_link() -> None:
+    ours, theirs = socket.socketpair()
+    lost = asyncio.Event()
+    await asyncio.get_running_loop().create_unix_connection(
+        lambda: Link(lambda message: None, lost.set), sock=ours
+    )
+    theirs.send((FRAME_BYTES_MAX + 1).to_bytes(4, "little"))
+    await asyncio.wait_for(lost.wait(), 5)
+    theirs.close()
+
+
+async def test_answers_to_calls_that_nobody_waits_for_are_dropped() -> None:
+    calls = Calls()
+    answers: list[Message] = [("done", 1, None), ("failed", 2, ("RuntimeError", "x", {})), ("item", 3, ())]
+    for answer in answers:
+        assert calls.receive(answer)
+    assert not calls.receive(("stop",))
+
+
+def test_counts_of_workers_that_ended_stay() -> None:
+    totals, worker = WorkerTotals(), CollectorRegistry()
+    for registry in (totals, worker):
+        counter = Counter("qlm_gateway_accepted", "Accepted", ("model",), registry=registry)
+        Gauge("qlm_gateway_sessions", "Open", registry=registry).set(2)
+        Gauge("qlm_store_up", "Up", registry=registry).set(1)
+        counter.labels("m").inc()
+
+    def exported() -> list[str]:
+        lines = generate_latest(totals).decode().splitlines()
+        return [line for line in lines if not line.startswith("#") and "created" not in line]
+
+    totals.put(1, families_of(worker))
+    totals.put(2, families_of(worker))
+    assert exported() == [
+        'qlm_gateway_accepted_total{model="m"} 3.0', "qlm_gateway_sessions 6.0", "qlm_store_up 1.0",
+    ]  # fmt: skip
+    totals.ended(2)
+    totals.put(2, families_of(worker))
+    totals.ended(1)
+    assert exported() == [
+        'qlm_gateway_accepted_total{model="m"} 4.0', "qlm_gateway_sessions 4.0", "qlm_store_up 1.0",
+    ]  # fmt: skip
+
+
+def test_workers_need_the_embedded_queue_and_render_tiers_that_run_by_themselves() -> None:
+    config = emulated("m", http={"workers": 2})
+    check_workers(parse_config(config, "test"))
+    servers = config | {"broker": "amqp://localhost", "store": "redis://localhost"}
+    with pytest.raises(ConfigError, match=r"^http\.workers is 2, and the broker a server; expected 0"):
+        check_workers(parse_config(servers, "test"))
+    launched = config | {"models": [{"id": "m", "engine": "vllm", "path": "/m", "render": {}}]}
+    with pytest.raises(ConfigError, match=r"^http\.workers is 2, and m has a render tier without a url"):
+        check_workers(parse_config(launched, "test"))

@@ -17,17 +17,16 @@ from qlm.gateway.api.rendered_fields import (
     ToolDefinition,
     ToolFunction,
 )
-from qlm.gateway.api.responses_api.body import NEUTRAL as RESPONSE
 from qlm.gateway.api.responses_api.body import (
     FunctionTool,
     ReasoningOptions,
-    ResponseBody,
     TextFormat,
     TextOptions,
 )
 from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody, StreamOptions
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.connections.refusals import refusal
+from qlm.gateway.http.document.accepts import accepted_bodies
 from scripts.reference_pages.errors import error_rows
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.http_routes import Route, route_part, routes
@@ -42,7 +41,8 @@ examples were recorded with emulated engines."""
 
 _ALL: Final = """\
 Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
-An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
+An unknown path is 404 `not_found`, one of another kind of model (`/v1/embeddings`, `/rerank`, ...) 404 \
+`endpoint_not_supported`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
 `origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
 listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
@@ -100,7 +100,7 @@ name the bad end of a request in a stream's `error` event. 429 and 503 say in `R
 back, and `x-should-retry` whether to."""
 
 _PAGES: Final = "all answers to pages of `http.allowed_origins`"
-_ANSWER_HEADERS: Final = (
+HEADER_ROWS: Final = (
     ("x-request-id", "all answers", "The id of the request if it has one, else one of this answer alone."),
     (MET, "whole answers", "`true` or `false`: whether the request met its objective, if it has one."),
     (LATE_MS, "whole answers", "By how many milliseconds it was late; 0 if it was not."),
@@ -113,10 +113,14 @@ _ANSWER_HEADERS: Final = (
     ("access-control-allow-origin", _PAGES, "The origin: the page may read the answer."),
     ("access-control-expose-headers", _PAGES, "`*`: the page may read its headers."),
     ("vary", _PAGES, "`Origin`"),
+    ("content-security-policy", "/docs", "The page loads nothing from elsewhere."),
+    ("x-content-type-options", "/docs", "`nosniff`"),
     ("www-authenticate", "401", "`Bearer`"),
     ("connection", "413, limits of connections", "`close`: the connection ends."),
 )
-ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
+"""Headers of answers: which they are of, and their meaning."""
+
+ANSWER_HEADERS: Final = frozenset(name for name, *_ in HEADER_ROWS)
 """Headers of answers that the page describes."""
 
 OF_CONNECTIONS: Final = {breach: str(refusal(breach, ConnectionLimits()).status) for breach in Breach}
@@ -132,6 +136,7 @@ OF_EVERY_ROUTE: Final = frozenset(
         ("403", "origin_not_allowed"),
         ("415", "unsupported_media_type"),
         ("421", "host_not_allowed"),
+        ("404", "endpoint_not_supported"),
         ("500", "internal_error"),
         *((status, str(code)) for code, status in OF_CONNECTIONS.items()),
     }
@@ -155,7 +160,7 @@ def http_page() -> str:
         table(("route", "answer", "status"), map(_row, all_routes)),
         _ALL,
         "## Headers of answers",
-        table(("header", "of", "meaning"), ((f"`{name}`", of, said) for name, of, said in _ANSWER_HEADERS)),
+        table(("header", "of", "meaning"), ((f"`{name}`", of, said) for name, of, said in HEADER_ROWS)),
         *_parts(own),
         "## Errors",
         _ERRORS,
@@ -174,7 +179,7 @@ def _parts(own: list[Route]) -> Iterator[str]:
     places, bodies = client_places(), dict(_bodies())
     shapes = ShapeParts(CLIENT_TITLES, places)
     for route in own:
-        yield from route_part(route, places, bodies.get(route.path, ""))
+        yield from route_part(route, places, bodies.get(route.path, _declared(route)))
         for each in (each for answers in route.answers.values() for each in answers):
             yield from shapes.of(each)
         if route.path == "/v1/completions":
@@ -189,7 +194,6 @@ def _bodies() -> Iterator[tuple[str, str]]:
     for path, body in (("/v1/chat/completions", ChatBody), ("/v1/completions", CompletionBody)):
         own = [name for name in body.model_fields if name in body.__annotations__]
         yield path, f"{_BODY}\n\n{table(HEAD, rows(body, _link, own))}"
-    yield "/v1/responses", _own_body(ResponseBody, RESPONSE)
 
 
 def _own_body(body: type[BaseModel], neutral: Mapping[str, tuple[object, ...]]) -> str:
@@ -198,7 +202,13 @@ def _own_body(body: type[BaseModel], neutral: Mapping[str, tuple[object, ...]]) 
         for name, values in sorted(neutral.items())
     )
     without = f"Accepted as `null` and at the values named, without effect: {', '.join(accepted)}."
-    return f"{_OWN_BODY}\n\n{table(HEAD, rows(body, _link))}\n\n{without}"
+    described = f"{summary(body)} {_OWN_BODY}\n\n{table(HEAD, rows(body, _link))}"
+    return f"{described}\n\n{without}" if neutral else described
+
+
+def _declared(route: Route) -> str:
+    """Describe the bodies that a handler declares."""
+    return "\n\n".join(_own_body(each.model, each.neutral) for each in accepted_bodies(route.handler))
 
 
 def _fields() -> Iterator[str]:

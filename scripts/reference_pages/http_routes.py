@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
 from qlm.gateway.api.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.fields.responses_api import ResponseEvent, ResponseObject
-from qlm.gateway.http.responses import Json, StoredJson, StreamAnswer, WholeAnswer
+from qlm.gateway.http.responses import Html, Json, StoredJson, StreamAnswer, WholeAnswer
 from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from scripts.reference_pages.errors import Error
 from scripts.reference_pages.fields import NoMeaningError
@@ -40,6 +40,12 @@ _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
     "/v1/responses/{id}": [ResponseEvent],
 }
 
+TEXTS: Final[Mapping[str, tuple[str, str]]] = {
+    "/metrics": ("text/plain", "text in Prometheus' format"),
+    "/docs": ("text/html", "a page"),
+}
+"""Media type of answers without fields, and what they are."""
+
 _CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
 """Errors that the analysis finds but the route cannot answer with: it takes readable letters only."""
 
@@ -50,7 +56,7 @@ _WHEN: Final[Mapping[type, str]] = {
     AcceptedRequest: "with `prefer: respond-async`: ",
 }
 
-_STATUS: Final[Mapping[str, str]] = {
+STATUS: Final[Mapping[str, str]] = {
     "400": "the request is invalid",
     "404": "not found",
     "409": "conflict with the present state",
@@ -76,6 +82,7 @@ class Route:
         answers: Shapes of good answers, by status; None for what has no fields.
         reached: Errors, headers and parameters of its handler.
         of_operators: The listener of operators serves it, and not that of clients.
+        handler: The function that answers.
     """
 
     method: str
@@ -85,6 +92,7 @@ class Route:
     answers: Mapping[int, Sequence[type | None]]
     reached: Reached
     of_operators: bool
+    handler: Any
 
     @property
     def name(self) -> str:
@@ -120,7 +128,7 @@ def _route(method: str, path: str, handler: Any, *, of_operators: bool) -> Route
             f"the docstring of {handler.__name__} does not begin with `Answer {method} {plain}: ...`"
         )
     answers = _answers(plain, handler)
-    return Route(method, plain, found[1] or "", found[2], answers, reached(handler), of_operators)
+    return Route(method, plain, found[1] or "", found[2], answers, reached(handler), of_operators, handler)
 
 
 def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:
@@ -129,16 +137,33 @@ def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:
     for each in typing.get_args(annotated) if typing.get_origin(annotated) in _UNIONS else (annotated,):
         kind = typing.get_origin(each) or each
         if kind is WholeAnswer:
-            answers[HTTPStatus.OK].append(_WHOLE[path])
+            answers[HTTPStatus.OK].append(_of(path, _WHOLE, "_WHOLE"))
         elif kind is StreamAnswer:
-            answers[HTTPStatus.OK] += _CHUNKS[path]
+            answers[HTTPStatus.OK] += _of(path, _CHUNKS, "_CHUNKS")
         elif issubclass(kind, Json | StoredJson):
             answers[kind.STATUS].append(typing.get_args(each)[0])
-        elif kind is Response:
+        elif kind in (Response, Html):
+            _of(path, TEXTS, "TEXTS")
             answers[HTTPStatus.OK].append(None)
         else:
             raise NoMeaningError(f"{handler.__name__} answers with {each}, which is not described")
     return {status: tuple(dict.fromkeys(shapes)) for status, shapes in answers.items()}
+
+
+_Of = TypeVar("_Of")
+
+
+def _of(path: str, said: Mapping[str, _Of], where: str) -> _Of:
+    if path not in said:
+        raise NoMeaningError(
+            f"the answers of {path} are not in {where} of scripts/reference_pages/http_routes.py"
+        )
+    return said[path]
+
+
+def is_event(shape: type | None) -> bool:
+    """Return whether this is the data of an event of a stream."""
+    return any(shape in shapes for shapes in _CHUNKS.values())
 
 
 def route_part(route: Route, places: Mapping[type, str], accepts: str = "") -> Iterator[str]:
@@ -164,15 +189,15 @@ def _status_rows(route: Route, places: Mapping[type, str]) -> Iterator[tuple[str
         codes[status].add(code)
     for each in route.statuses:
         shapes = route.answers.get(int(each), ())
-        said = "; ".join(_named(shape, places) for shape in shapes)
+        said = "; ".join(_named(shape, places, route.path) for shape in shapes)
         errors = ", ".join(f"`{code}`" for code in sorted(codes[each]))
         yield (
             each,
-            "; ".join([*([said] if said else []), *([f"{_STATUS[each]}: {errors}"] if errors else [])]),
+            "; ".join([*([said] if said else []), *([f"{STATUS[each]}: {errors}"] if errors else [])]),
         )
 
 
-def _named(shape: type | None, places: Mapping[type, str]) -> str:
+def _named(shape: type | None, places: Mapping[type, str], path: str) -> str:
     if shape is None:
-        return "text in Prometheus' format"
+        return TEXTS[path][1]
     return f"{_WHEN.get(shape, '')}{places[shape]}"

@@ -14,6 +14,7 @@ from qlm.gateway.api.fields import (
     requests,
     responses_api,
     service,
+    tokens,
 )
 from scripts.reference_pages.answer_fields import bases, fragment, part
 
@@ -33,6 +34,10 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     openai.ModelList: "Models",
     service.Health: "Health",
     service.Readiness: "Readiness",
+    tokens.Tokenized: "Tokens",
+    tokens.Detokenized: "Text of tokens",
+    service.Version: "Version",
+    service.ApiDocument: "Document of the API",
     openai.ErrorFields: "Error",
 }
 """Titles of shapes that the page for clients describes."""

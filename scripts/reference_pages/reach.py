@@ -131,6 +131,12 @@ class _Walk(ast.NodeVisitor):
         if isinstance(node.targets[0], ast.Name):
             self._known.assign(node.targets[0].id, node.value)
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """Note the declared type of a variable."""
+        self.generic_visit(node)
+        if isinstance(node.target, ast.Name):
+            self._known.annotate(node.target.id, node.annotation)
+
     def visit_Raise(self, node: ast.Raise) -> None:
         """Note what leaves."""
         self._left(node.exc)

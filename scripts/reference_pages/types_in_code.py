@@ -3,6 +3,7 @@
 import ast
 import inspect
 import sys
+import types
 import typing
 from types import FunctionType, ModuleType
 from typing import Any
@@ -25,6 +26,12 @@ class Types:
     def assign(self, name: str, value: ast.expr) -> None:
         """Note what a variable is assigned."""
         self._types[name] = self.type_of(value)
+
+    def annotate(self, name: str, annotation: ast.expr) -> None:
+        """Note the type that a variable is declared with; of one that may be None, the other."""
+        declared = eval(ast.unparse(annotation), self._globals)  # of the repository's own code
+        known = [each for each in typing.get_args(declared) or (declared,) if each is not types.NoneType]
+        self._types[name] = known[0] if len(known) == 1 else None
 
     def value(self, node: ast.expr) -> Any:
         """Return the function, class, module or constant that an expression names; None if it is none."""

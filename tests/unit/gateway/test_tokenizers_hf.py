@@ -206,3 +206,11 @@ def test_truncation_in_tokenizer_json_is_not_applied(tmp_path: Path) -> None:
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"tokenizer\.json"):
         HfTokenizer(tmp_path)
+
+
+def test_tokens_are_shown_as_the_vocabulary_has_them(tmp_path: Path) -> None:
+    tokenizer = saved(tmp_path)
+    plain = tokenizer.encode("the queue", add_special_tokens=False)
+    assert "".join(tokenizer.pieces(plain)) == "theĠqueue"
+    assert tokenizer.pieces(tokenizer.encode("the queue")) == ["<s>", *tokenizer.pieces(plain)]
+    assert tokenizer.pieces([10**6]) == [""]

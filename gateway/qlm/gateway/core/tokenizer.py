@@ -49,8 +49,12 @@ class Tokenizer(Protocol):
         """The tokenizer's own among them; None if it has none."""
         ...
 
-    def encode(self, text: str) -> TokenIds:
-        """Tokenize the prompt of a completion, with the special tokens that the model wants at its start."""
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
+        """Tokenize the prompt of a completion, with the special tokens that the model wants around it."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return tokens as the vocabulary has them, empty for ids that it leaves out."""
         ...
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:

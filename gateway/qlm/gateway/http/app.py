@@ -36,7 +36,8 @@ from qlm.gateway.http.keys.check import KeyCheck
 from qlm.gateway.http.page.files import open_paths
 from qlm.gateway.http.page.handlers import LivePage
 from qlm.gateway.http.responses import error_answer
-from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
+from qlm.gateway.http.routes import ADMIN_DOCUMENT_ROUTES, ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
+from qlm.gateway.http.vllm.unsupported import UNSUPPORTED, refuse
 from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.live.explaining import Explain
 from qlm.gateway.render.rendering import RenderTiers
@@ -117,7 +118,7 @@ def app_of(
             )
         )
     if rules.keys_required:
-        anyone = {"/health", *_PROBES}
+        anyone = {"/health", "/version", *_PROBES, *(path for _, path, _ in ADMIN_DOCUMENT_ROUTES)}
         chain.append(
             Middleware(
                 KeyCheck, keys=gateway.keys, clock=gateway.clock, count=gateway.metrics.refused, anyone=anyone
@@ -126,6 +127,7 @@ def app_of(
     app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
     moved = partial(_moved, admin_url)
     app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
+    app.routes.extend(Route(path, refuse, methods=_METHODS) for path in UNSUPPORTED)
     return app
 
 
@@ -148,11 +150,11 @@ def admin_app_of(
         Guard,
         rules=rules,
         count=gateway.metrics.refused,
-        anyone=_PROBES,
+        anyone=_PROBES | {path for _, path, _ in ADMIN_DOCUMENT_ROUTES},
         not_operator=not_operator,
         page=frozenset() if explain is None else open_paths(),
     )
-    app = _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
+    app = _app(gateway, (*HEALTH_ROUTES, *ADMIN_DOCUMENT_ROUTES, *ADMIN_ROUTES), [guard])
     if explain is not None:
         app.state.live_page = LivePage(gateway, explain)
         app.routes.extend(app.state.live_page.routes())

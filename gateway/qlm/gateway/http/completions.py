@@ -13,15 +13,26 @@ from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.lateness import lateness_headers
+from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
-from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.api.rendered_fields import RENDERED
+from qlm.gateway.api.schema import (
+    Body,
+    ChatBody,
+    CompletionBody,
+    StreamOptions,
+    parse_chat,
+    parse_completion,
+    parse_json,
+)
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of
 from qlm.gateway.http.derendered import answer_of, sink_of
+from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.sinks import EventSource, WholeSink
@@ -39,11 +50,13 @@ Created = WholeAnswer | StreamAnswer | AcceptedJson[AcceptedRequest]
 """Answers to an accepted request."""
 
 
+@accepts(CompletionBody, neutral=COMPLETION)
 async def create_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/completions: text after a prompt; whole, as a stream, or later (202)."""
     return await _create(gateway, request, AnswerKind.COMPLETION, parse_completion)
 
 
+@accepts(ChatBody, neutral={**CHAT, **RENDERED})
 async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/chat/completions: the next message; whole, as a stream, or later (202)."""
     return await _create(gateway, request, AnswerKind.CHAT, parse_chat)

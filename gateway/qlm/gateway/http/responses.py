@@ -53,6 +53,14 @@ class StoredJson(Response, Generic[Fields_co]):
         super().__init__(content, self.STATUS, media_type="application/json")
 
 
+class Html(Response):
+    """A page."""
+
+    def __init__(self, content: bytes, headers: Mapping[str, str]) -> None:
+        """Answer with `content`."""
+        super().__init__(content, headers=headers, media_type="text/html")
+
+
 def error_answer(error: ApiError) -> Json[ErrorAnswer]:
     """Return the answer for an error."""
     return Json(error.body(), error.headers, error.status)

@@ -7,9 +7,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
+from qlm.gateway.http.document import about
 from qlm.gateway.http.keys import admin as admin_keys
 from qlm.gateway.http.responses_api import create as responses_api
 from qlm.gateway.http.responses_api import stored as stored_responses
+from qlm.gateway.http.vllm import tokens
 from qlm.gateway.sessions.gateway import Gateway
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
@@ -20,6 +22,12 @@ HEALTH_ROUTES: Final[Routes] = (
     ("GET", "/readyz", service.readyz),
 )
 """Of both listeners, for anyone."""
+
+ADMIN_DOCUMENT_ROUTES: Final[Routes] = (
+    ("GET", "/openapi.json", about.get_admin_document),
+    ("GET", "/docs", about.get_page),
+)
+"""Of the listener of operators, for anyone: a browser sends no token, and nothing in it is secret."""
 
 PUBLIC_ROUTES: Final[Routes] = (
     ("POST", "/v1/chat/completions", completions.create_chat_completion),
@@ -33,6 +41,11 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("GET", "/v1/requests/{id}", requests.get_request),
     ("DELETE", "/v1/requests/{id}", requests.cancel_request),
     ("GET", "/health", service.health),
+    ("POST", "/tokenize", tokens.tokenize),
+    ("POST", "/detokenize", tokens.detokenize),
+    ("GET", "/version", about.get_version),
+    ("GET", "/openapi.json", about.get_document),
+    ("GET", "/docs", about.get_page),
     *HEALTH_ROUTES,
 )
 """Of the listener of clients."""

@@ -73,7 +73,8 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
     """
     if not isinstance(body, ChatBody):
         return None
-    tier, needs = tiers.get(model), body.needs_render
+    tier: RenderTier | None = tiers.get(model)
+    needs = body.needs_render
     if tier is None and needs is not None:
         raise _not_supported(needs, model, plain)
     if tier is None or (needs is None and not tier.reasons):

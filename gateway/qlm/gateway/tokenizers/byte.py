@@ -28,9 +28,13 @@ class ByteTokenizer:
         """The only one."""
         return EOS_ID
 
-    def encode(self, text: str) -> TokenIds:
-        """Return the bytes of the text."""
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
+        """Return the bytes of the text, around which there are no special tokens."""
         return tuple(text.encode())
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return ASCII as it is and other bytes by their number, as vocabularies with single bytes do."""
+        return [_piece(id) for id in ids]
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:
         """Return the bytes of the conversation."""
@@ -40,6 +44,12 @@ class ByteTokenizer:
     def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
         """Begin an answer; both arguments are irrelevant here."""
         return ByteDetokenizer()
+
+
+def _piece(id: int) -> str:
+    if id == EOS_ID:
+        return "</s>"
+    return chr(id) if id < 128 else f"<0x{id:02X}>"
 
 
 class ByteDetokenizer:

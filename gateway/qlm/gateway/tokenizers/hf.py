@@ -78,9 +78,13 @@ class HfTokenizer:
         """The tokenizer's own."""
         return self._eos_id
 
-    def encode(self, text: str) -> TokenIds:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> TokenIds:
         """Tokenize the prompt of a completion."""
-        return tuple(self._rust.encode(text, add_special_tokens=True).ids)
+        return tuple(self._rust.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return tokens as tokenizer.json has them."""
+        return [self._rust.id_to_token(id) or "" for id in ids]
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:
         """Tokenize a conversation.

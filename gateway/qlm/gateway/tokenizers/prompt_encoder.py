@@ -1,12 +1,17 @@
 """Tokenization of prompts beside the event loop."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from qlm.domain.ids import TokenIds
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.api.translate import chat_messages
 from qlm.gateway.core.tokenizer import Tokenizer
+
+_Input = TypeVar("_Input")
+_Result = TypeVar("_Result")
 
 
 class PromptEncoder:
@@ -23,18 +28,21 @@ class PromptEncoder:
         Raises:
             InvalidValueError: The model's chat template refuses the conversation.
         """
-        loop = asyncio.get_running_loop()
         if isinstance(body, ChatBody):
             messages = chat_messages(body.messages)
-            if sum(len(each.content) for each in messages) <= self._inline_chars:
-                return tokenizer.encode_chat(messages)
-            return await loop.run_in_executor(self._threads, tokenizer.encode_chat, messages)
+            return await self.run(
+                sum(len(each.content) for each in messages), tokenizer.encode_chat, messages
+            )
         prompt = body.prompt
         if not isinstance(prompt, str):
             return tuple(id for id in prompt if isinstance(id, int))
-        if len(prompt) <= self._inline_chars:
-            return tokenizer.encode(prompt)
-        return await loop.run_in_executor(self._threads, tokenizer.encode, prompt)
+        return await self.run(len(prompt), tokenizer.encode, prompt)
+
+    async def run(self, size: int, work: Callable[[_Input], _Result], over: _Input) -> _Result:
+        """Return `work(over)`, at once if its characters or tokens are few, else on a thread."""
+        if size <= self._inline_chars:
+            return work(over)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, over)
 
     def close(self) -> None:
         """Cancel what has not begun; do not wait for the rest."""

@@ -1,7 +1,7 @@
 """Health and readiness."""
 
-from collections.abc import Sequence
-from typing import Literal, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 
 class Health(TypedDict):
@@ -40,3 +40,20 @@ class StoreSettings(TypedDict):
         str
     ]  # Settings and lost data that break QLM's promises, a sentence each; empty if none
     disk: Disk | None  # That of the embedded queue; null if queue and state are servers
+
+
+class Version(TypedDict):
+    """The version that serves, in vLLM's form."""
+
+    version: str  # Version of QLM
+
+
+class ApiDocument(TypedDict):
+    """The routes of a listener, as OpenAPI 3.1 defines it."""
+
+    openapi: str  # Version of OpenAPI
+    info: Mapping[str, Any]  # Title, version and description
+    servers: Sequence[Mapping[str, Any]]  # The listener itself: paths begin at its root
+    paths: Mapping[str, Any]  # The routes
+    components: Mapping[str, Any]  # Schemas and responses that routes share
+    tags: Sequence[Mapping[str, Any]]  # Groups of routes

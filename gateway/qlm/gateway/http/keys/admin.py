@@ -11,21 +11,21 @@ from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, invalid
 from qlm.gateway.api.fields.keys import KeyFields, KeyList, NewKey, RevokedKey
+from qlm.gateway.api.key_body import LIFETIME_MAX_S, KeyBody
 from qlm.gateway.api.schema import parse_json
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX
 from qlm.gateway.http.completions import read_body
+from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.responses import Json
 from qlm.gateway.keys.secret import make_key
 from qlm.gateway.sessions.gateway import Gateway
 
 BODY_BYTES_MAX: Final = 16 * 1024
 
-LIFETIME_MAX_S: Final = 10 * 365 * 86_400
-"""Longest lifetime of a key that expires."""
-
-_FIELDS: Final = ("tenant", "scopes", "expires_in_s")
+_FIELDS: Final = tuple(KeyBody.model_fields)
 
 
+@accepts(KeyBody)
 async def create_key(gateway: Gateway, request: HttpRequest) -> Json[NewKey]:
     """Answer POST /admin/v1/keys: a new API key with its secret, which is not shown again."""
     plain = parse_json(await read_body(request, BODY_BYTES_MAX))

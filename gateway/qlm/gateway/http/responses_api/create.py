@@ -14,7 +14,7 @@ from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
 from qlm.gateway.api.fields.responses_api import ResponseObject
 from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.openai_shapes import StreamForm
-from qlm.gateway.api.responses_api.body import ResponseBody, parse_response
+from qlm.gateway.api.responses_api.body import NEUTRAL, ResponseBody, parse_response
 from qlm.gateway.api.responses_api.chat import NAMES, as_chat
 from qlm.gateway.api.responses_api.state import ResponseState, read_state, state_of, with_state
 from qlm.gateway.api.schema import ChatBody, parse_chat, parse_json
@@ -23,6 +23,7 @@ from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed
 from qlm.gateway.http.completions import default_form, lower_headers, read_body, stream_answer, stream_form
 from qlm.gateway.http.derendered import sink_of
+from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer, WholeAnswer, error_answer
@@ -39,6 +40,7 @@ Created = WholeAnswer | StreamAnswer | Json[ResponseObject]
 """Answers to an accepted request."""
 
 
+@accepts(ResponseBody, neutral=NEUTRAL)
 async def create_response(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/responses: a response; whole, as a stream, or in the background."""
     headers = lower_headers(request)

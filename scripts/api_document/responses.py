@@ -69,7 +69,7 @@ class Responses:
         if whole:
             yield "application/json", {"schema": any_of(whole)}
         if events := [self._schemas.of(each) for each in shapes if is_event(each)]:
-            yield "text/event-stream", {"schema": {"type": "string"}, "x-event-data": any_of(events)}
+            yield "text/event-stream", {"schema": _event(any_of([*events, self._schemas.of(ErrorAnswer)]))}
         if None in shapes:
             yield TEXTS[route.path][0], {"schema": {"type": "string"}}
 
@@ -81,6 +81,17 @@ class Responses:
     def _header(self, name: str, meaning: str) -> Schema:
         self.headers[name] = {"description": meaning, "schema": {"type": "string"}}
         return {"$ref": _HEADER + name}
+
+
+def _event(data: Schema) -> Schema:
+    """Return the schema of one event: before OpenAPI 3.2 it stands in place of that of the stream."""
+    json = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    fields = {
+        "data": {"anyOf": [json, {"const": "[DONE]"}], "description": "The event; `[DONE]` ends the stream."},
+        "event": {"type": "string", "description": "`error` for an error, whose data is one."},
+        "id": {"type": "string", "description": "Output tokens so far, in resumable streams."},
+    }
+    return {"type": "object", "description": "An event.", "properties": fields, "required": ["data"]}
 
 
 def _headers(route: Route | None, status: str) -> Iterator[tuple[str, str]]:

@@ -970,6 +970,8 @@ async def test_unknown_paths_and_methods_get_openais_error_shape(url: str, http:
     assert refusal(await http.get(f"{url}/v2/x"))["code"] == "not_found"
     answer = await http.get(f"{url}/v1/completions")
     assert (answer.status_code, refusal(answer)["code"]) == (405, "method_not_allowed")
+    several = await http.put(f"{url}/v1/requests/r")
+    assert (several.status_code, several.headers["allow"]) == (405, "DELETE, GET, HEAD")
 
 
 # --- objectives

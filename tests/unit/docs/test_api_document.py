@@ -97,7 +97,8 @@ def test_recorded_answers_and_bodies_are_as_documented(example: Example) -> None
     if media_type == "application/json":
         check(name, content["schema"], example.body)
     for data in re.findall(r"^data: (\{.*)$", str(example.body), re.MULTILINE):
-        check(name, content["x-event-data"], orjson.loads(data))
+        (of_data, _) = content["schema"]["properties"]["data"]["anyOf"]
+        check(name, of_data["contentSchema"], orjson.loads(data))
 
 
 def check(name: str, schema: dict[str, Any], value: object) -> None:

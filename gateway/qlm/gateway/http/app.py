@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -230,10 +230,19 @@ async def _qlm_error(request: HttpRequest, error: Exception) -> Response:
 async def _http_error(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
-    kind = "not_found" if error.status_code == 404 else "method_not_allowed"
+    if error.status_code == 404:
+        return error_answer(ApiError(status=404, message=message, code="not_found"))
+    headers = {"allow": ", ".join(sorted(_methods(request)))}
     return error_answer(
-        ApiError(status=error.status_code, message=message, code=kind, headers=dict(error.headers or {}))
+        ApiError(status=error.status_code, message=message, code="method_not_allowed", headers=headers)
     )
+
+
+def _methods(request: HttpRequest) -> Iterator[str]:
+    """Yield the methods of a path; Starlette's own error knows those of its first route only."""
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.url.path):
+            yield from route.methods or ()
 
 
 async def _internal_error(gateway: Gateway, request: HttpRequest, error: Exception) -> Response:

@@ -59,6 +59,12 @@ chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and ac
 	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
 
+.PHONY: clients
+clients: ## Schemathesis on the documents of the API (ARGS="--examples 500 --seed 2")
+	@scripts/setup.sh dev
+	@scripts/install_clients.sh
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks.clients.run --python .venv-clients/bin/python $(ARGS)
+
 soak: ## simulate the whole system under faults with SEEDS seeds; property tests with many new examples
 	@scripts/setup.sh dev
 	@.venv/bin/python -m qlm.planner.warm_up

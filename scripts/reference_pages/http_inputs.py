@@ -88,6 +88,11 @@ _HEADERS: Final[Mapping[str, Input]] = {
     ),
 }
 
+_HEADERS_OF: Final[Mapping[tuple[str, str], Input]] = {
+    (path, "last-event-id"): Input("text", "any value", f"As `{STREAM_HEADER}: resumable`.")
+    for path in ("/v1/chat/completions", "/v1/completions")
+}
+
 _QUERY: Final[Mapping[str, Input]] = {
     "offset": Input(
         "whole number", f"0 to {OFFSET_MAX}", "Output tokens that the client has been shown; 0 if not given."
@@ -139,7 +144,7 @@ def input_rows(path: str, headers: set[str], query: set[str]) -> Iterator[tuple[
     for name in sorted(query):
         yield (f"`{name}`", "query", *(_QUERY_OF.get((path, name)) or _said(_QUERY, name)))
     for name in (each for each in _HEADERS if each in headers):
-        yield (f"`{name}`", "header", *_HEADERS[name])
+        yield (f"`{name}`", "header", *_HEADERS_OF.get((path, name), _HEADERS[name]))
     for name in headers - set(_HEADERS):
         raise NoMeaningError(f"the header {name}, which {path} reads, is not described")
 

@@ -15,6 +15,8 @@ from support.gateway import Cluster, running_cluster
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Why?"}]}
 
+AS_OPERATOR = {"authorization": "Bearer secret"}
+
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
@@ -36,6 +38,8 @@ async def test_each_listener_serves_the_document_of_its_routes(cluster: Cluster)
         assert "/v1/chat/completions" in own["paths"] and "/metrics" not in own["paths"]
         assert "/metrics" in of_operators["paths"] and "/v1/models" not in of_operators["paths"]
         assert own["info"]["version"] == version("qlm-serving")
+        wrong_method = await client.put(f"{cluster.admin_urls[url]}/admin/v1/dead/retry", headers=AS_OPERATOR)
+        assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
         refused = await client.get(f"{cluster.admin_urls[url]}/metrics")
         assert refused.status_code == 401, "only the document is for anyone"
 

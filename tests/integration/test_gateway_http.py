@@ -294,6 +294,8 @@ async def test_a_senseless_id_is_refused(url: str, http: httpx.AsyncClient) -> N
     made = await http.post(f"{url}/v1/completions", json=COMPLETION)
     events = f"{url}/v1/requests/{made.headers['x-request-id']}/events"
     assert refusal(await http.get(events, headers={"last-event-id": "x"}))["param"] == "Last-Event-ID"
+    beside = await http.get(f"{events}?offset=x", headers={"last-event-id": "0"})
+    assert refusal(beside)["param"] == "offset", "though the header wins"
     long = await http.get(events, headers={"last-event-id": "9" * 5000})
     assert (long.status_code, refusal(long)["param"]) == (400, "Last-Event-ID")
     assert len(refusal(long)["message"]) < 400

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -230,19 +230,20 @@ async def _qlm_error(request: HttpRequest, error: Exception) -> Response:
 async def _http_error(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
-    if error.status_code == 404:
-        return error_answer(ApiError(status=404, message=message, code="not_found"))
-    headers = {"allow": ", ".join(sorted(_methods(request)))}
-    return error_answer(
-        ApiError(status=error.status_code, message=message, code="method_not_allowed", headers=headers)
-    )
+    kind = "not_found" if error.status_code == 404 else "method_not_allowed"
+    allow = {} if error.status_code == 404 else {"allow": ", ".join(sorted(_methods(request)))}
+    return error_answer(ApiError(status=error.status_code, message=message, code=kind, headers=allow))
 
 
-def _methods(request: HttpRequest) -> Iterator[str]:
-    """Yield the methods of a path; Starlette's own error knows those of its first route only."""
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.path_regex.match(request.url.path):
-            yield from route.methods or ()
+def _methods(request: HttpRequest) -> set[str]:
+    """Return the methods of a path; Starlette's own error knows those of its first route only."""
+    routes = [each for each in request.app.routes if isinstance(each, Route)]
+    matching = [each for each in routes if each.path_regex.match(request.url.path)]
+    # A path that is written out is not one with a parameter, which it matches too.
+    written = min((len(each.param_convertors) for each in matching), default=0)
+    return {
+        method for each in matching if len(each.param_convertors) == written for method in each.methods or ()
+    }
 
 
 async def _internal_error(gateway: Gateway, request: HttpRequest, error: Exception) -> Response:

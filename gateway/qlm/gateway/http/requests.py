@@ -83,10 +83,15 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
 
 
 def _offset(request: HttpRequest) -> int:
-    """Return the number of output tokens that the client has been shown."""
-    name, text = "Last-Event-ID", request.headers.get(RESUME_HEADER)
-    if text is None:
-        name, text = "offset", request.query_params.get("offset", "0")
+    """Return the number of output tokens that the client has been shown; the header wins."""
+    given = {
+        "Last-Event-ID": request.headers.get(RESUME_HEADER),
+        "offset": request.query_params.get("offset"),
+    }
+    return next(iter([_tokens(name, text) for name, text in given.items() if text is not None]), 0)
+
+
+def _tokens(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= OFFSET_MAX):
         raise invalid(name, f"{name} is {shown(text)}; expected a number of output tokens")
     return int(text)

@@ -7,7 +7,6 @@ later version is kept as JSON text in `unknown`, and written again with the reco
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Final, TypeVar
 
 from qlm.domain.errors import InvalidValueError
@@ -27,9 +26,13 @@ Unknown = tuple[tuple[str, str], ...]
 """Names of unknown fields, sorted, each with its value as JSON text."""
 
 
-@cache
+_NAMES: Final[dict[Any, tuple[str, ...]]] = {}
+
+
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(name for name in kind.__slots__ if name != "unknown")
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(name for name in kind.__slots__ if name != "unknown")
+    return _NAMES[kind]
 
 
 def _check(extensions: Any, path: str) -> None:

@@ -7,10 +7,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.ids import TokenIds
-from qlm.gateway.api.errors import invalid
-from qlm.gateway.api.fields.tokens import Detokenized, Tokenized
-from qlm.gateway.api.schema import parse_json
-from qlm.gateway.api.token_bodies import (
+from qlm.gateway.api.bodies.tokens import (
     TOKENIZED_CHAT,
     Detokenize,
     TokenizeChat,
@@ -19,6 +16,9 @@ from qlm.gateway.api.token_bodies import (
     parse_detokenize,
     parse_tokenize,
 )
+from qlm.gateway.api.errors import invalid
+from qlm.gateway.api.fields.tokens import Detokenized, Tokenized
+from qlm.gateway.api.schema import parse_json
 from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts

@@ -18,8 +18,6 @@ class KeyBody(BaseModel):
     # The tenant of requests with it.
     tenant: Annotated[str, Field(min_length=1, max_length=TENANT_CHARACTERS_MAX)]
     # What it allows: calls of clients, of operators, or both.
-    scopes: Annotated[list[Literal["infer", "admin"]], Field(min_length=1)] = Field(
-        default_factory=lambda: ["infer"]
-    )
+    scopes: Annotated[list[Literal["infer", "admin"]], Field(min_length=1)] = ["infer"]
     # Seconds after which it expires; never without.
     expires_in_s: Annotated[float, Field(ge=1, le=LIFETIME_MAX_S)] | None = None

@@ -1,0 +1,1 @@
+"""Bodies of requests that are no generations: API keys, tokenizing."""

@@ -48,6 +48,13 @@ examples: ## record the examples of the HTTP reference anew, from emulated engin
 	@.venv/bin/python -m scripts.record_examples
 	@.venv/bin/python -m scripts.reference
 
+.PHONY: pictures
+pictures: ## take the pictures of the live page anew, of a busy emulated cluster
+	@scripts/setup.sh dev
+	@scripts/install_servers.sh
+	@.venv/bin/python -m qlm.planner.warm_up
+	@PYTHONPATH=tests .venv/bin/python -m scripts.page_pictures
+
 bench: ## the benchmarks (ARGS="...")
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh

@@ -3,9 +3,9 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`annealing`, `attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`,
-`planner`, `simulation`, `soak`, `streaming`, `streams`, `telemetry` or `waiting` as the first word runs that
-one instead (each has --help).
+`annealing`, `attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `live-page`,
+`motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streams`, `telemetry` or `waiting` as the
+first word runs that one instead (each has --help).
 """
 
 import argparse
@@ -26,6 +26,7 @@ from benchmarks import (
     fidelity,
     hang,
     hostile,
+    live_page,
     planner,
     setups,
     simulation,
@@ -58,6 +59,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "fuzz": fuzz.main,
     "hang": hang.main,
     "hostile": hostile.main,
+    "live-page": live_page.main,
     "loop": controller_loop.main,
     "motion": drawn.main,
     "overhead": overhead.main,

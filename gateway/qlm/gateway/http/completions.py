@@ -109,7 +109,8 @@ async def _create(
         plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
         attempt.model = plain.get("model")
         body = parse(plain)
-        form = stream_form(headers, default=default_form(gateway)) if body.stream else StreamForm.PLAIN
+        asked = stream_form(headers, default=default_form(gateway))
+        form = asked if body.stream else StreamForm.PLAIN
         call = None if detached else gateway.intake.sdk_call(body, plain, headers)
         returns = form is StreamForm.RESUMABLE or call is not None
         prepared = None if call is None else await gateway.intake.taken_up(call)

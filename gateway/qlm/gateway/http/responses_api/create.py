@@ -49,7 +49,8 @@ async def create_response(gateway: Gateway, request: HttpRequest) -> Created:
         plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
         attempt.model = plain.get("model")
         body = parse_response(plain)
-        form = stream_form(headers, default=default_form(gateway)) if body.stream else StreamForm.PLAIN
+        asked = stream_form(headers, default=default_form(gateway))
+        form = asked if body.stream else StreamForm.PLAIN
         earlier = await earlier_messages(gateway, body.previous_response_id, key_tenant(request))
         chat = as_chat(body, plain, earlier)
         made = await _prepare(gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form)

@@ -43,7 +43,7 @@ LONG: Final = BODY | {"max_tokens": 20}
 SHORT: Final = {"expires_in_s": 1}
 """Lifetime of a key that expires while a test waits."""
 
-OPEN: Final = {"/health", "/healthz", "/readyz"}
+OPEN: Final = {"/health", "/healthz", "/readyz", "/version", "/openapi.json", "/docs"}
 """Paths for anyone."""
 
 OF_NO_TENANT: Final = {"/v1/models/{id:path}"}

@@ -42,6 +42,17 @@ def commands(text: str) -> Iterator[list[str]]:
             yield words[:end]
 
 
+PRINTED = {
+    code: printed
+    for page in PAGES
+    for code, printed in re.findall(
+        r"^```(?:python|sh)\n([^`]*?)^```\n\n```text\n(.*?)^```",
+        page.read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+}
+"""What blocks print that are shown with what they print directly behind them."""
+
 PYTHON = [pytest.param(text, id=page.name) for page, text in blocks("python")]
 CURL = [
     pytest.param(words[1:], id=f"{page.name}: {words[1:2]}")
@@ -71,6 +82,7 @@ def ended_id(served: QlmProcess) -> str:
 def test_there_are_examples() -> None:
     assert len(PYTHON) >= 4
     assert len(CURL) >= 8
+    assert len(PRINTED) >= 3
 
 
 @pytest.mark.parametrize("code", PYTHON)
@@ -81,6 +93,7 @@ def test_a_python_example_prints_an_answer(code: str, served: QlmProcess) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    assert done.stdout == PRINTED.get(code, done.stdout)
 
 
 @pytest.mark.parametrize("words", CURL)
@@ -95,3 +108,5 @@ def test_a_curl_example_is_answered(words: list[str], served: QlmProcess, ended_
     assert done.returncode == 0, done.stderr
     streams = '"stream": true' in " ".join(words) or "/events" in " ".join(words)
     assert ("data: [DONE]" in done.stdout) is streams
+    printed = PRINTED.get(f"{shlex.join(['curl', *words])}\n")
+    assert printed is None or printed.strip() == done.stdout

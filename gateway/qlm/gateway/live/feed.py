@@ -135,7 +135,6 @@ class LiveFeed:
             self._put("plan", None)
             return
         classes = classes_of(self._gateway.load.view)
-
         try:
             self._plan, chart, cost_s = await asyncio.to_thread(_drawn, data, classes)
         except InvalidValueError as error:

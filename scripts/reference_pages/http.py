@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from qlm.gateway.api.bodies.files import Lifetime
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
@@ -65,6 +66,7 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     Tool: "`tools[]`",
     ToolDefinition: "`tools[].function`",
     ResponseFormat: "`response_format`",
+    Lifetime: "`output_expires_after`",
     FunctionTool: "`response.tools[]`",
     TextOptions: "`text`",
     TextFormat: "`text.format`",
@@ -77,6 +79,7 @@ A JSON object of at most `limits.body_bytes_max` bytes, with the fields of [both
 _OWN_BODY: Final = "A JSON object of at most `limits.body_bytes_max` bytes with these fields."
 
 _INNER: Final[Mapping[str, Collection[type[BaseModel]]]] = {
+    "/v1/batches": (Lifetime,),
     "/v1/responses": (FunctionTool, TextOptions, TextFormat, ReasoningOptions),
 }
 """Objects inside the bodies of routes whose fields no other route has."""

@@ -20,6 +20,7 @@ from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
 from qlm.gateway.http.admin import LATE_OF, LIST_DEFAULT, LIST_MAX
 from qlm.gateway.http.completions import STREAM_HEADER
+from qlm.gateway.http.files.common import PAGE_MAX
 from qlm.gateway.http.requests import OFFSET_MAX
 from qlm.gateway.sessions.dead_letters import LETTERS_MAX
 from qlm.gateway.sessions.idempotency import KEY_CHARACTERS_MAX, KEY_HEADER
@@ -113,18 +114,24 @@ _QUERY: Final[Mapping[str, Input]] = {
         "`true` or `false`",
         f"Only requests that missed their objective, or are late already, of the newest {LATE_OF}.",
     ),
+    "after": Input("text", "", "An id of the list, behind which the answer begins."),
+    "purpose": Input("text", "", "Only files of this purpose."),
     "limit": Input(
         "whole number", f"1 to {LIST_MAX}", f"Largest number of entries; {LIST_DEFAULT} if not given."
     ),
 }
 
 _QUERY_OF: Final[Mapping[tuple[str, str], Input]] = {
+    ("/v1/files", "limit"): _QUERY["limit"]._replace(limits=f"1 to {PAGE_MAX}"),
+    ("/v1/batches", "limit"): _QUERY["limit"]._replace(limits=f"1 to {PAGE_MAX}"),
     ("/admin/v1/dead", "limit"): _QUERY["limit"]._replace(limits=f"1 to {LETTERS_MAX}"),
 }
 
 _IDS: Final[Mapping[str, Input]] = {
     "/v1/models/": Input("text", "", "The name of a model; it may have slashes."),
     "/v1/responses/": Input("text", "", "The id of a response."),
+    "/v1/files/": Input("text", "", "The id of a file."),
+    "/v1/batches/": Input("text", "", "The id of a batch."),
     "/v1/requests/": Input("text", "", "The id of a request: the `x-request-id` of its answer."),
     "/admin/v1/requests/": Input("text", "", "The id of a request."),
     "/admin/v1/instances/": Input("text", "", "The name of an instance."),

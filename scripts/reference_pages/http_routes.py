@@ -43,6 +43,7 @@ _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
 TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "/metrics": ("text/plain", "text in Prometheus' format"),
     "/docs": ("text/html", "a page"),
+    "/v1/files/{id}/content": ("application/octet-stream", "the bytes of the file"),
 }
 """Media type of answers without fields, and what they are."""
 

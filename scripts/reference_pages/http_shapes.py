@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from qlm.gateway.api.fields import (
     dead,
+    files,
     forecast,
     history,
     instances,
@@ -32,6 +33,11 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     responses_api.ResponseEvent: "Response event",
     openai.Model: "Model",
     openai.ModelList: "Models",
+    files.FileFields: "File",
+    files.FileList: "Files",
+    files.DeletedFile: "Deleted file",
+    files.BatchFields: "Batch",
+    files.BatchList: "Batches",
     service.Health: "Health",
     service.Readiness: "Readiness",
     tokens.Tokenized: "Tokens",

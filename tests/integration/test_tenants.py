@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 import httpx
+import orjson
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
@@ -24,10 +25,11 @@ from qlm.cli.main import main
 from qlm.domain.ids import RequestId
 from qlm.domain.request import RequestState
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.files.storage import storage_in
 from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from support.gateway import Cluster, running_cluster, until
+from support.gateway import Cluster, SystemClock, running_cluster, until
 from support.raw_http import Client
 from support.rpc import Stream, rpc_gateway
 
@@ -38,6 +40,12 @@ PAUSE_TOKENS: Final = 3
 
 BODY: Final[dict[str, Any]] = {"model": "emulated", "prompt": "Hi", "max_tokens": PAUSE_TOKENS - 1}
 RESPONSE: Final = {"model": "emulated", "input": "Hi", "max_output_tokens": 2}
+LINE: Final[dict[str, Any]] = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/completions",
+    "body": BODY | {"user": "b"},
+}
 LONG: Final = BODY | {"max_tokens": 20}
 
 SHORT: Final = {"expires_in_s": 1}
@@ -90,7 +98,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     folder = tmp_path_factory.mktemp("world")
     async with running_cluster(folder) as cluster, contextlib.AsyncExitStack() as stack:
         cluster.agent.pause_at = PAUSE_TOKENS
-        url = await cluster.gateway(rules=RULES, admin_rules=AccessRules(token=TOKEN))
+        storage = storage_in(folder / "files", SystemClock())
+        url = await cluster.gateway(rules=RULES, admin_rules=AccessRules(token=TOKEN), storage=storage)
 
         async def client(base_url: str, secret: str | None) -> httpx.AsyncClient:
             headers = {} if secret is None else {"authorization": f"Bearer {secret}"}
@@ -135,9 +144,14 @@ async def ended_response(party: Party) -> str:
 async def objects(world: World, party: Party) -> dict[str, list[str]]:
     """Return ids of all kinds of objects of a tenant, by the beginning of the routes that name them."""
     ended = await ended_request(party)
+    form = {"file": ("in.jsonl", orjson.dumps(LINE) + b"\n")}
+    file = (await party.http.post("/v1/files", files=form, data={"purpose": "batch"})).json()["id"]
+    batch = {"input_file_id": file, "endpoint": LINE["url"], "completion_window": "1h"}
     return {
         "/v1/requests/": [await running_request(world, party), ended, f"cmpl-{ended}"],
         "/v1/responses/": [await ended_response(party)],
+        "/v1/files/": [file],
+        "/v1/batches/": [(await party.http.post("/v1/batches", json=batch)).json()["id"]],
     }
 
 
@@ -258,14 +272,43 @@ async def test_what_another_tenant_has_is_not_found(world: World, route: tuple[s
     if path in OF_NO_TENANT:
         return
     before, _, after = path.partition("{id}")
-    for id in (await objects(world, world.a))[before]:
+    mine = await objects(world, world.a)
+    for id in mine[before]:
         theirs = await world.b.http.request(method, f"{before}{id}{after}")
         nobodys = await world.b.http.request(method, f"{before}{uuid.uuid4().hex}{after}")
         assert error(theirs) == error(nobodys)
         assert theirs.status_code == 404
-    running = (await objects(world, world.a))["/v1/requests/"][0]
-    record = await world.cluster.store.record(RequestId(running))
+    record = await world.cluster.store.record(RequestId(mine["/v1/requests/"][0]))
     assert record is not None and record.state is RequestState.RUNNING and not record.cancel_requested
+
+
+async def test_lists_have_the_callers_own_alone(world: World) -> None:
+    mine = await objects(world, world.a)
+    for path, before in (("/v1/files", "/v1/files/"), ("/v1/batches", "/v1/batches/")):
+        assert mine[before][0] in (await world.a.http.get(path)).text
+        assert mine[before][0] not in (await world.b.http.get(path)).text
+
+
+async def test_no_batch_is_made_of_the_file_of_another_tenant(world: World) -> None:
+    (file,) = (await objects(world, world.a))["/v1/files/"]
+    body = {"input_file_id": file, "endpoint": LINE["url"], "completion_window": "1h"}
+    assert error(await world.b.http.post("/v1/batches", json=body)) == (404, "file_not_found")
+
+
+async def test_the_requests_of_a_batch_are_its_tenants(world: World) -> None:
+    mine = (await objects(world, world.a))["/v1/batches/"][0]
+
+    async def request_id() -> str | None:
+        answer = (await world.a.http.get(f"/v1/batches/{mine}")).json()
+        if answer["output_file_id"] is None:
+            return None
+        content = await world.a.http.get(f"/v1/files/{answer['output_file_id']}/content")
+        return str(orjson.loads(content.content)["response"]["request_id"])
+
+    await until(request_id)
+    id = await request_id()
+    assert (await world.a.http.get(f"/v1/requests/{id}")).status_code == 200
+    assert (await world.b.http.get(f"/v1/requests/{id}")).status_code == 404
 
 
 async def test_each_tenant_has_its_own(world: World) -> None:

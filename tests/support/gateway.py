@@ -38,6 +38,7 @@ from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
@@ -212,6 +213,7 @@ class Cluster:
         render_tiers: RenderTiers = MappingProxyType({}),
         models: Sequence[ModelSpec] = MODELS,
         clock: Clock | None = None,
+        storage: Storage | None = None,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
@@ -228,6 +230,7 @@ class Cluster:
             admin_url="http://127.0.0.1:8090",
             configured=configured,
             render_tiers=render_tiers,
+            storage=storage,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         url = await self._serve(app, limited)

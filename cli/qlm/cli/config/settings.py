@@ -15,7 +15,7 @@ from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
-from qlm.cli.config.results import ResultsConfig
+from qlm.cli.config.results import FilesConfig, ResultsConfig
 from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, RenderConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
@@ -233,6 +233,7 @@ class Config(ConfigSection):
         watchdog: Watchdog of the engines' progress.
         limits: Limits, defaults and timeouts of the gateway.
         results: Ended requests that stay known.
+        files: Files and batches of clients.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
         tracing: Export of spans.
@@ -261,6 +262,7 @@ class Config(ConfigSection):
     watchdog: WatchdogConfig = WatchdogConfig()
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
+    files: FilesConfig = FilesConfig()
     profiles: tuple[Path, ...] = ()
     monitor: MonitorConfig = MonitorConfig()
     tracing: TracingConfig = TracingConfig()

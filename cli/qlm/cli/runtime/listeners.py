@@ -32,14 +32,17 @@ from qlm.cli.runtime.wiring import (
     model_specs,
     new_gateway_id,
     new_request_id,
+    storage,
 )
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.batches.runner import run_batches
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.app import admin_app_of, app_of
 from qlm.gateway.http.connections.listener import Connections
+from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
@@ -116,11 +119,12 @@ async def serve_gateway(
                 serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
             else:
                 serving = asyncio.create_task(workers.run())
+            batches = asyncio.create_task(run_batches(gateway, answer_of))
             try:
                 await asyncio.shield(serving)
             finally:
                 try:
-                    await end_tasks([announcer])
+                    await end_tasks([announcer, batches])
                 finally:
                     if workers is None:
                         assert server is not None
@@ -156,6 +160,7 @@ def gateway_of(
         faults=telemetry.faults,
         configured=configured(config),
         render_tiers=tiers,
+        storage=storage(config, clock),
     )
 
 

@@ -4,20 +4,23 @@ from collections.abc import Callable, Iterator, Sequence
 
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, shown
-from qlm.gateway.core.access import AccessRules, is_json
+from qlm.gateway.core.access import JSON_TYPE, AccessRules, is_type
 
 Headers = Callable[[str], Sequence[str]]
 """Returns all values of a header, by its name in lower case."""
 
 
-def caller_errors(headers: Headers, rules: AccessRules, *, own_page: bool = False) -> Iterator[ApiError]:
-    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be JSON.
+def caller_errors(
+    headers: Headers, rules: AccessRules, *, own_page: bool = False, body_type: str = JSON_TYPE
+) -> Iterator[ApiError]:
+    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be of a type.
 
     Args:
         headers: Its headers.
         rules: Callers that the listener accepts.
         own_page: Pages of the listener itself may send it: browsers name the origin of a page that loads its
             modules.
+        body_type: Content type of its body, if it has one.
     """
     hosts = headers("host")
     for host in hosts:
@@ -30,9 +33,9 @@ def caller_errors(headers: Headers, rules: AccessRules, *, own_page: bool = Fals
         if not rules.accepts_origin(origin):
             message = f"Origin is {cut(origin)!r}; expected one of http.allowed_origins, or no web page"
             yield ApiError(status=403, message=message, code="origin_not_allowed")
-    content_type = "".join(headers("content-type")[:1])
-    if _has_body(headers) and not is_json(content_type):
-        message = f"content-type is {shown(content_type)}; expected application/json"
+    said = "".join(headers("content-type")[:1])
+    if _has_body(headers) and not is_type(said, body_type):
+        message = f"content-type is {shown(said)}; expected {body_type}"
         yield ApiError(status=415, message=message, param="content-type", code="unsupported_media_type")
 
 

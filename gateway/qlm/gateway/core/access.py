@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
+JSON_TYPE: Final = "application/json"
+FORM_TYPE: Final = "multipart/form-data"
+
+FORM_PATHS: Final = frozenset({"/v1/files"})
+"""Paths whose bodies are forms. They go to the disk as they come, so that they take no memory."""
+
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(:\d*)?")
 
 
@@ -78,9 +84,9 @@ def is_loopback(address: str) -> bool:
     return address == "localhost" or (_is_address(address) and ip_address(address).is_loopback)
 
 
-def is_json(content_type: str) -> bool:
-    """Return whether a content type says that a body is JSON."""
-    return content_type.partition(";")[0].strip().lower() == "application/json"
+def is_type(content_type: str, expected: str) -> bool:
+    """Return whether a content type says that a body is of a type, whatever its parameters."""
+    return content_type.partition(";")[0].strip().lower() == expected
 
 
 def _name(host: str) -> str | None:

@@ -28,9 +28,12 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import cut
 from qlm.gateway.api.callers import Headers as HeaderValues
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
+from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
 from qlm.gateway.http.page.files import open_paths
@@ -70,6 +73,7 @@ def create_app(
     admin_url: str | None = None,
     configured: Configured = NOTHING_CONFIGURED,
     render_tiers: RenderTiers = MappingProxyType({}),
+    storage: Storage | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -80,11 +84,12 @@ def create_app(
         *(models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures, faults),
         configured=configured,
         render_tiers=render_tiers,
+        storage=storage,
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with gateway.running():
+        async with gateway.running(), batches_running(gateway, answer_of):
             yield
 
     return app_of(gateway, lifespan, rules, admin_url)

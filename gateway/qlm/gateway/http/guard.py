@@ -10,7 +10,7 @@ from qlm.domain.errors import QlmError
 from qlm.gateway.api.callers import Headers as HeaderValues
 from qlm.gateway.api.callers import caller_errors
 from qlm.gateway.api.errors import ApiError, from_qlm
-from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.access import FORM_PATHS, FORM_TYPE, JSON_TYPE, AccessRules
 from qlm.gateway.http.responses import error_answer
 
 CORS_METHODS: Final = ("GET", "POST", "DELETE")
@@ -53,7 +53,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope).getlist
-        refusal = next(caller_errors(headers, self._rules, own_page=scope["path"] in self._page), None)
+        own_page, form = scope["path"] in self._page, scope["path"] in FORM_PATHS
+        body_type = FORM_TYPE if form else JSON_TYPE
+        refusal = next(caller_errors(headers, self._rules, own_page=own_page, body_type=body_type), None)
         if refusal is None and self._not_operator is not None and scope["path"] not in self._anyone:
             try:
                 refusal = await self._not_operator(headers)

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
 from qlm.gateway.http.document import about
+from qlm.gateway.http.files import batches, files
 from qlm.gateway.http.keys import admin as admin_keys
 from qlm.gateway.http.responses_api import create as responses_api
 from qlm.gateway.http.responses_api import stored as stored_responses
@@ -40,6 +41,15 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("GET", "/v1/requests/{id}/events", requests.resume_stream),
     ("GET", "/v1/requests/{id}", requests.get_request),
     ("DELETE", "/v1/requests/{id}", requests.cancel_request),
+    ("POST", "/v1/files", files.create_file),
+    ("GET", "/v1/files", files.list_files),
+    ("GET", "/v1/files/{id}", files.get_file),
+    ("GET", "/v1/files/{id}/content", files.get_content),
+    ("DELETE", "/v1/files/{id}", files.delete_file),
+    ("POST", "/v1/batches", batches.create_batch),
+    ("GET", "/v1/batches", batches.list_batches),
+    ("GET", "/v1/batches/{id}", batches.get_batch),
+    ("POST", "/v1/batches/{id}/cancel", batches.cancel_batch),
     ("GET", "/health", service.health),
     ("POST", "/tokenize", tokens.tokenize),
     ("POST", "/detokenize", tokens.detokenize),

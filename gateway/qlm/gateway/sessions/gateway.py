@@ -18,6 +18,7 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.keys.key_ring import KeyRing
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
@@ -53,6 +54,7 @@ class Gateway:
         configured: What the configuration says of the deployment.
         render_tiers: Render tiers of models that have one.
         keys: The API keys of clients.
+        storage: Files and batches; None if it keeps none.
     """
 
     models: ServedModels
@@ -73,6 +75,7 @@ class Gateway:
     configured: Configured
     render_tiers: RenderTiers
     keys: KeyRing
+    storage: Storage | None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -100,6 +103,7 @@ def create_gateway(
     faults: FaultLog | None = None,
     configured: Configured = NOTHING_CONFIGURED,
     render_tiers: RenderTiers = MappingProxyType({}),
+    storage: Storage | None = None,
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -117,6 +121,7 @@ def create_gateway(
         faults: Failures of the process.
         configured: What the configuration says of the deployment.
         render_tiers: Render tiers of models that have one; they stay the caller's to close.
+        storage: Files and batches; None to keep none.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
@@ -148,4 +153,5 @@ def create_gateway(
         configured=configured,
         render_tiers=render_tiers,
         keys=KeyRing(store, clock),
+        storage=storage,
     )

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import httptools
 
+from qlm.gateway.core.access import FORM_PATHS
 from qlm.gateway.core.connection_limits import UNREAD_BYTES_MAX, Breach, Phase, Progress
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.connections.half_open import HalfOpenProtocol
@@ -103,10 +104,11 @@ class LimitedProtocol(HalfOpenProtocol):
         if self.cycle.response_complete:
             self._drop(len(body))
             return
-        for late in self._listener.open.receive(self, len(body)):
-            if late is self:
-                self._stop(Breach.UNFINISHED)
-            late.refuse(Breach.UNFINISHED)
+        if self.scope["path"] not in FORM_PATHS:
+            for late in self._listener.open.receive(self, len(body)):
+                if late is self:
+                    self._stop(Breach.UNFINISHED)
+                late.refuse(Breach.UNFINISHED)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -1,0 +1,1 @@
+"""Batches: their lines as durable requests, and their answers as files."""

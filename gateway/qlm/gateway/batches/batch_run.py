@@ -1,0 +1,318 @@
+"""One batch under a claim: validated, run line by line, ended."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.batches.line_run import Answered, LineRun, Render, not_run
+from qlm.gateway.batches.lines import Line, answered, check, raw_lines, read_line
+from qlm.gateway.files.batches import Batch, Batches, BatchState, Claim
+from qlm.gateway.files.files import Files
+from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.sessions.gateway import Gateway
+
+LOOK_S: Final = 0.5
+"""Time between two looks at whether a batch is cancelled or expired, and two notes of its progress."""
+
+RENEW_S: Final = 3.0
+"""Time between two renewals of a claim, a fraction of `CLAIM_TTL_S`."""
+
+STOP_S: Final = 10.0
+"""Time for requests that are cancelled to end; those still open then count as not run."""
+
+_READ: Final = 64
+"""Lines read at a time."""
+
+_PARTS: Final = ("output", "errors")
+
+_ENDS: Final[Mapping[str, tuple[str, str]]] = {
+    "cancelled": ("batch_cancelled", "the batch was cancelled before this line had an answer"),
+    "expired": ("batch_expired", "the completion window was over before this line had an answer"),
+}
+"""Code and message of lines without an answer, by the status of their batch."""
+
+
+class ClaimLostError(Exception):
+    """Another gateway runs the batch, or has ended it."""
+
+
+class BatchRun:
+    """Runs one batch at one gateway."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        batches: Batches,
+        files: Files,
+        limits: FileLimits,
+        slots: asyncio.Semaphore,
+        render: Render,
+        batch: Batch,
+        claim: Claim,
+    ) -> None:
+        """Go on with a batch.
+
+        Args:
+            gateway: Runs its lines.
+            batches: Where it is.
+            files: Where its results go.
+            limits: Limits of files and batches.
+            slots: One for each line that may be in work at this gateway.
+            render: Renders answers.
+            batch: The batch.
+            claim: The right to run it.
+        """
+        self._gateway = gateway
+        self._batches = batches
+        self._files = files
+        self._limits = limits
+        self._slots = slots
+        self._render = render
+        self._spec = batch.spec
+        self._claim = claim
+        self._state = claim.state
+        self._stopped = asyncio.Event()
+        self._end_status = "completed"
+        self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
+        self._writing = asyncio.Lock()
+        self._parts: tuple[FileIO, FileIO] | None = None
+        self._broken: BaseException | None = None
+
+    async def run(self) -> None:
+        """Run the batch to its end.
+
+        Raises:
+            ClaimLostError: Another gateway runs it, or has ended it.
+        """
+        watch = asyncio.create_task(self._watch())
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait((watch, work), return_when=asyncio.FIRST_COMPLETED)
+            if watch.done():
+                watch.result()
+            await work
+        finally:
+            await end_tasks([watch, work, *self._open])
+            for part in self._parts or ():
+                part.close()
+
+    # --- steps
+
+    async def _work(self) -> None:
+        if self._state.started_s is None and not await self._validated():
+            return
+        done = await asyncio.to_thread(self._take_over)
+        await self._run_lines(done)
+        await self._finish()
+
+    async def _validated(self) -> bool:
+        await self._note(replace(self._state, status="validating"))
+        limits, spec = self._limits, self._spec
+        total, errors = await asyncio.to_thread(
+            check, self._input, spec.endpoint, limits.batch_lines_max, self._gateway.limits.body_bytes_max
+        )
+        if errors:
+            plain = tuple(asdict(each) for each in errors)
+            await asyncio.to_thread(self._batches.end, self._claim, BatchState(status="failed", errors=plain))
+            return False
+        await self._note(replace(self._state, status="in_progress", total=total, started_s=self._now_s()))
+        return True
+
+    def _take_over(self) -> set[str]:
+        """Begin own parts with the whole lines of an earlier claim's; return their custom ids."""
+        done: set[str] = set()
+        counts = []
+        parts = [self._claim.path(what).open("xb", buffering=0) for what in _PARTS]
+        self._parts = (parts[0], parts[1])
+        for what, part in zip(_PARTS, parts, strict=True):
+            before = len(done)
+            former = _former(self._claim, what)
+            for custom_id, raw in (each for path in former for each in answered(path)):
+                if custom_id not in done:
+                    done.add(custom_id)
+                    _append(part, raw)
+            counts.append(len(done) - before)
+            os.fsync(part.fileno())
+            for path in former:
+                path.unlink(missing_ok=True)
+        self._state = replace(self._state, completed=counts[0], failed=counts[1])
+        return done
+
+    async def _run_lines(self, done: set[str]) -> None:
+        lines = self._lines()
+        while some := await asyncio.to_thread(_next, lines):
+            for line in some:
+                if line.custom_id in done:
+                    continue
+                if self._stopped.is_set():
+                    await self._write(self._unanswered(line))
+                else:
+                    await self._begin(line)
+        await self._all_ended()
+
+    async def _begin(self, line: Line) -> None:
+        """Begin a line as soon as there is a slot for it; a batch that stops meanwhile leaves it out."""
+        self._check_unbroken()
+        stopped = asyncio.create_task(self._stopped.wait())
+        slot = asyncio.create_task(self._slots.acquire())
+        try:
+            await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
+            if not slot.done():
+                await self._write(self._unanswered(line))
+                return
+        finally:
+            await end_tasks([stopped, *([] if slot.done() else [slot])])
+        run = LineRun(self._gateway, self._spec, line, self._render, self._stopped)
+        task = asyncio.create_task(self._run_line(line, run))
+        self._open[task] = line, run
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._slots.release()
+        self._open.pop(task, None)
+        if not task.cancelled():
+            self._broken = self._broken or task.exception()
+
+    def _check_unbroken(self) -> None:
+        """Raise what a line has failed with, unless it is an end of the line: nothing may be left out."""
+        if self._broken is not None:
+            raise self._broken
+
+    async def _run_line(self, line: Line, run: LineRun) -> None:
+        found = await run.run()
+        if self._now_s() >= self._spec.expires_s and not self._stopped.is_set():
+            self._stop("expired")
+        if found is None or (not found.ok and self._stopped.is_set()):
+            found = self._unanswered(line)
+        await self._write(found)
+
+    async def _all_ended(self) -> None:
+        """Wait for the open lines; once the batch stops, cancel them."""
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            while self._open and not self._stopped.is_set():
+                await asyncio.wait((stopped, *self._open), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.sleep(0)  # for `_ended`
+        finally:
+            await end_tasks([stopped])
+        if self._open:
+            await self._cancel_open()
+        self._check_unbroken()
+
+    async def _cancel_open(self) -> None:
+        opened = dict(self._open)
+        why = _ENDS[self._end_status][1]
+        for _, run in opened.values():
+            if run.request_id is not None:
+                await self._gateway.store.cancel(run.request_id, why=why)
+        await asyncio.wait(opened, timeout=STOP_S)
+        left = [task for task in opened if not task.done()]
+        await end_tasks(left)
+        for task in left:
+            await self._write(self._unanswered(opened[task][0]))
+
+    async def _finish(self) -> None:
+        if self._state.completed + self._state.failed != self._state.total:
+            raise RuntimeError(f"not every line of {self._spec.id} has one end: {self._state}")
+        await self._note(replace(self._state, status="finalizing", finalizing_s=self._now_s()))
+        files = await asyncio.to_thread(self._publish)
+        state = replace(self._state, status=self._end_status, output_file_id=files[0], error_file_id=files[1])
+        if not await asyncio.to_thread(self._batches.end, self._claim, state):
+            for id in files:
+                if id is not None:
+                    await asyncio.to_thread(self._files.delete, self._spec.tenant, id)
+            raise ClaimLostError
+
+    def _publish(self) -> tuple[str | None, str | None]:
+        """Make files of the parts, those that have lines."""
+        ids: list[str | None] = []
+        for what, part in zip(_PARTS, self._parts or (), strict=True):
+            os.fsync(part.fileno())
+            if not part.tell():
+                ids.append(None)
+                continue
+            content = self._files.upload_path()
+            content.hardlink_to(self._claim.path(what))
+            name, kept_s = f"{self._spec.id}_{what}.jsonl", self._spec.output_kept_s
+            ids.append(self._files.add(self._spec.tenant, content, name, "batch_output", kept_s).id)
+        return ids[0], ids[1]
+
+    # --- beside the work
+
+    async def _watch(self) -> None:
+        """Renew the claim, note progress, and stop the batch when it is cancelled or its window is over."""
+        renewed_s = asyncio.get_running_loop().time()
+        noted = self._state
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if asyncio.get_running_loop().time() - renewed_s >= RENEW_S:
+                if not await asyncio.to_thread(self._claim.renew):
+                    raise ClaimLostError
+                renewed_s = asyncio.get_running_loop().time()
+            if not self._stopped.is_set():
+                if await asyncio.to_thread(self._claim.cancelled):
+                    self._stop("cancelled")
+                elif self._now_s() >= self._spec.expires_s:
+                    self._stop("expired")
+            if self._state.status == "in_progress" and self._state is not noted:
+                noted = self._state
+                await self._note(noted)
+
+    def _stop(self, status: str) -> None:
+        self._end_status = status
+        self._stopped.set()
+
+    # --- small parts
+
+    @property
+    def _input(self) -> Path:
+        return self._claim.folder / "input"
+
+    def _lines(self) -> Iterator[Line]:
+        for number, raw in raw_lines(self._input, self._gateway.limits.body_bytes_max):
+            line = read_line(number, raw, self._spec.endpoint)
+            assert isinstance(line, Line), line  # the file was checked, and does not change
+            yield line
+
+    def _unanswered(self, line: Line) -> Answered:
+        return not_run(self._spec, line, *_ENDS[self._end_status])
+
+    async def _write(self, found: Answered) -> None:
+        assert self._parts is not None
+        part = self._parts[0 if found.ok else 1]
+        async with self._writing:
+            await asyncio.shield(asyncio.to_thread(_append, part, orjson.dumps(found.fields) + b"\n"))
+            state = self._state
+            completed, failed = state.completed + found.ok, state.failed + (not found.ok)
+            self._state = replace(state, completed=completed, failed=failed)
+
+    async def _note(self, state: BatchState) -> None:
+        self._state = state
+        await asyncio.to_thread(self._batches.write_state, self._claim, state)
+
+    def _now_s(self) -> int:
+        return self._gateway.clock.now_ns() // 10**9
+
+
+def _append(part: FileIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[part.write(view) :]
+
+
+def _next(lines: Iterator[Line]) -> list[Line]:
+    return list(islice(lines, _READ))
+
+
+def _former(claim: Claim, what: str) -> list[Path]:
+    """Return the parts of earlier claims: each may have been cut off while it took over those before it."""
+    own = claim.path(what).name
+    return sorted(path for path in claim.folder.glob(f"{what}-*") if path.name < own)

@@ -1,0 +1,165 @@
+"""One line of a batch as a durable request: queued, waited for, and turned into a line of output."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from qlm.domain.errors import QlmError
+from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.api.translate import KEY_TENANT
+from qlm.gateway.batches.lines import PARSERS, Line
+from qlm.gateway.core.session import Mode
+from qlm.gateway.core.session_events import SendEvent, SendFinal
+from qlm.gateway.files.batches import BatchSpec
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.idempotency import KEY_HEADER
+
+Render = Callable[[Gateway, RequestMetadata, SendFinal], Awaitable[Mapping[str, Any]]]
+"""Returns the whole answer of a request that ended well, as its route does."""
+
+PAUSE_MIN_S: Final = 0.2
+PAUSE_MAX_S: Final = 30.0
+"""Bounds of the pause after a refusal that asks for another try."""
+
+TRIES_MAX: Final = 3
+"""Tries of a line whose engine or output was lost."""
+
+_AGAIN: Final = (429, 503)
+"""Statuses that ask for another try: too much waits, or a part is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A line with its end.
+
+    Attributes:
+        ok: It belongs in the output, else among the errors.
+        fields: Its line there.
+    """
+
+    ok: bool
+    fields: Mapping[str, Any]
+
+
+class EndSink:
+    """Hands the end of an answer to its line."""
+
+    def __init__(self) -> None:
+        self._end: asyncio.Future[SendFinal | ApiError] = asyncio.get_running_loop().create_future()
+
+    def event(self, event: SendEvent) -> None:
+        """Ignore it: the end has all text."""
+
+    def keep_alive(self) -> None:
+        """Ignore it."""
+
+    def final(self, final: SendFinal) -> None:
+        """Hand over the end."""
+        self._set(final)
+
+    def interrupt(self, error: ApiError) -> None:
+        """Hand over why this gateway no longer waits; the request continues."""
+        self._set(error)
+
+    async def wait(self) -> SendFinal | ApiError:
+        """Wait for the end."""
+        return await self._end
+
+    def _set(self, end: SendFinal | ApiError) -> None:
+        if not self._end.done():
+            self._end.set_result(end)
+
+
+class LineRun:
+    """Runs one line; its request has an id by batch and line, so that it is generated once.
+
+    Attributes:
+        request_id: The request that was queued last; None before.
+    """
+
+    def __init__(
+        self, gateway: Gateway, spec: BatchSpec, line: Line, render: Render, stopped: asyncio.Event
+    ) -> None:
+        """Run nothing yet; once `stopped`, a line whose request is not queued gets no further try."""
+        self.request_id: RequestId | None = None
+        self._stopped = stopped
+        self._gateway = gateway
+        self._spec = spec
+        self._line = line
+        self._render = render
+
+    async def run(self) -> Answered | None:
+        """Return the line's end; None if its batch stopped before. It waits while parts of QLM are away."""
+        tries = 0
+        while True:
+            try:
+                metadata, end = await self._once()
+                if isinstance(end, ApiError):
+                    raise end
+                if end.outcome.ok:
+                    return self._response(200, await self._render(self._gateway, metadata, end))
+                tries += 1
+                if end.outcome in (Outcome.ENGINE_LOST, Outcome.OUTPUT_LOST) and tries < TRIES_MAX:
+                    continue
+                error = from_outcome(end.outcome, end.detail)
+                return self._response(error.status, error.body())
+            except (ApiError, QlmError) as failure:
+                error = failure if isinstance(failure, ApiError) else from_qlm(failure)
+            if error.status not in _AGAIN:
+                return self._response(error.status, error.body())
+            if await self._stops_within(_pause_s(error)):
+                return None
+
+    async def _stops_within(self, pause_s: float) -> bool:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _once(self) -> tuple[RequestMetadata, SendFinal | ApiError]:
+        spec, intake = self._spec, self._gateway.intake
+        headers = {KEY_TENANT: spec.tenant, KEY_HEADER: f"{spec.id}-{self._line.number}"}
+        # The same at each try, so that the request of an earlier one is found. Batch work that would be late
+        # waits; it is not refused for that.
+        objective = {"deadline_at": spec.expires_s, "on_miss": "drop", "p_met_min": 0}
+        plain = {**self._line.body, "slo": objective}
+        body = PARSERS[spec.endpoint](plain)
+        prepared = await intake.prepare(body, plain, headers, detached=True)
+        self.request_id = prepared.metadata.id
+        sink = EndSink()
+        await intake.accept(prepared, sink, Mode.WHOLE)
+        return prepared.metadata, await sink.wait()
+
+    def _response(self, status: int, body: Mapping[str, Any]) -> Answered:
+        response = {"status_code": status, "request_id": self.request_id or "", "body": body}
+        return Answered(status == 200, line_fields(self._spec, self._line, response, None))
+
+
+def not_run(spec: BatchSpec, line: Line, code: str, message: str) -> Answered:
+    """Return the end of a line that got no answer in time, or was cancelled."""
+    return Answered(False, line_fields(spec, line, None, {"code": code, "message": message}))
+
+
+def line_fields(
+    spec: BatchSpec, line: Line, response: Mapping[str, Any] | None, error: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """Return a line of output, as OpenAI writes it."""
+    id = hashlib.blake2b(f"{spec.id}-{line.number}".encode(), digest_size=12).hexdigest()
+    return {
+        "id": f"batch_req_{id}",
+        "custom_id": line.custom_id,
+        "response": response,
+        "error": error,
+    }
+
+
+def _pause_s(error: ApiError) -> float:
+    asked_s = int(error.headers.get("retry-after-ms", "1000")) / 1000
+    return min(max(asked_s, PAUSE_MIN_S), PAUSE_MAX_S)

@@ -1,0 +1,119 @@
+"""Runs the batches that no other gateway runs."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.batches.batch_run import BatchRun, ClaimLostError
+from qlm.gateway.batches.line_run import Render
+from qlm.gateway.files.batches import Batch, Claim
+from qlm.gateway.files.storage import Storage
+from qlm.gateway.sessions.gateway import Gateway
+
+_log = logging.getLogger(__name__)
+
+SCAN_S: Final = 0.5
+"""Time between two looks for batches that no gateway runs."""
+
+SWEEP_S: Final = 60.0
+"""Time between two deletions of what has expired."""
+
+RETRY_S: Final = 10.0
+"""Pause before a batch that stopped with an error goes on."""
+
+BATCHES_MAX: Final = 32
+"""Batches that one gateway runs at a time; further ones wait for it, or for another gateway."""
+
+
+class BatchRunner:
+    """The batches that one gateway runs, with a bounded number of lines in work."""
+
+    def __init__(self, gateway: Gateway, storage: Storage, render: Render) -> None:
+        """Run nothing yet.
+
+        Args:
+            gateway: The gateway.
+            storage: Files and batches.
+            render: Renders answers.
+        """
+        self._gateway = gateway
+        self._storage = storage
+        self._render = render
+        self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Look for batches until cancelled; then leave them to others."""
+        swept_s = -SWEEP_S
+        try:
+            while True:
+                now_s = asyncio.get_running_loop().time()
+                try:
+                    await self._scan()
+                    if now_s - swept_s >= SWEEP_S:
+                        await asyncio.to_thread(self._sweep)
+                        swept_s = now_s
+                except Exception as error:
+                    self._gateway.faults.note(_log, error, "cannot look for batches")
+                await asyncio.sleep(SCAN_S)
+        finally:
+            await end_tasks(list(self._running.values()))
+
+    async def _scan(self) -> None:
+        batches = self._storage.batches
+        for id, folder in (await asyncio.to_thread(batches.open_folders)).items():
+            if id in self._running or len(self._running) >= BATCHES_MAX:
+                continue
+            claim = await asyncio.to_thread(batches.claim, folder)
+            batch = None if claim is None else await asyncio.to_thread(batches.read, folder)
+            if claim is None or batch is None:
+                continue
+            task = asyncio.create_task(self._run(id, batch, claim, folder))
+            self._running[id] = task
+
+    async def _run(self, id: str, batch: Batch, claim: Claim, folder: Path) -> None:
+        storage = self._storage
+        try:
+            run = BatchRun(
+                self._gateway,
+                storage.batches,
+                storage.files,
+                storage.limits,
+                self._slots,
+                self._render,
+                batch,
+                claim,
+            )
+            await run.run()
+        except ClaimLostError:
+            _log.info("another gateway runs the batch %s", id)
+        except Exception as error:
+            self._gateway.faults.note(_log, error, "batch %s stopped; it goes on later", id)
+            await asyncio.sleep(RETRY_S)
+        finally:
+            claim.release()
+            del self._running[id]
+
+    def _sweep(self) -> None:
+        self._storage.files.sweep()
+        self._storage.batches.sweep(self._storage.limits.kept_s)
+
+
+async def run_batches(gateway: Gateway, render: Render) -> None:
+    """Run batches until cancelled, if this gateway keeps files."""
+    if gateway.storage is not None:
+        await BatchRunner(gateway, gateway.storage, render).run()
+
+
+@contextlib.asynccontextmanager
+async def batches_running(gateway: Gateway, render: Render) -> AsyncIterator[None]:
+    """Run batches while inside, if this gateway keeps files."""
+    task = asyncio.create_task(run_batches(gateway, render))
+    try:
+        yield
+    finally:
+        await end_tasks([task])

@@ -1,0 +1,1 @@
+"""Files and batches of clients on the disk, by tenant."""

@@ -1,0 +1,72 @@
+"""Small files that are whole or absent, whatever is killed meanwhile."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+RandomHex = Callable[[int], str]
+"""Returns so many random bytes as hexadecimal digits, such as `secrets.token_hex`."""
+
+ID_BYTES: Final = 16
+"""Random bytes of an id: it cannot be guessed."""
+
+
+def tenant_folder(root: Path, tenant: str) -> Path:
+    """Return the folder of all that a tenant has; names of tenants may have any characters."""
+    return root / hashlib.sha256(tenant.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+
+
+def is_id(id: str, prefix: str) -> bool:
+    """Return whether a text can be an id, and so the name of a file."""
+    digits = id.removeprefix(prefix)
+    return id != digits and len(digits) == 2 * ID_BYTES and set(digits) <= set("0123456789abcdef")
+
+
+def write_json(path: Path, value: Any, random_hex: RandomHex) -> None:
+    """Replace a file by JSON, durably."""
+    part = _part(path, value, random_hex)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def write_json_once(path: Path, value: Any, random_hex: RandomHex) -> bool:
+    """Write JSON to a file that does not exist; False if it does, which it then stays."""
+    part = _part(path, value, random_hex)
+    try:
+        path.hardlink_to(part)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink()
+    sync_folder(path.parent)
+    return True
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON in a file; None if there is no such file."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Let new names in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _part(path: Path, value: Any, random_hex: RandomHex) -> Path:
+    part = path.with_name(f".{path.name}.{random_hex(8)}")
+    with part.open("xb") as file:
+        file.write(orjson.dumps(value))
+        file.flush()
+        os.fsync(file.fileno())
+    return part

@@ -1,0 +1,145 @@
+"""Files of clients on the disk: content and what is known of it, in a folder for each tenant.
+
+Folders: `<root>/<tenant>/files/<id>` is the content, `<id>.json` beside it what is known of it, written last:
+a file without is unknown. A tenant's files are looked for in its own folder only.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qlm.domain.ports.clock import Clock
+from qlm.gateway.files.disk import ID_BYTES, RandomHex, is_id, read_json, tenant_folder, write_json
+
+FILE_PREFIX: Final = "file-"
+
+_UPLOADS: Final = "uploads"
+_UPLOAD_MAX_S: Final = 86_400.0
+"""Age at which what is left of a broken upload is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A file of a client.
+
+    Attributes:
+        id: Its id.
+        name: Name that its client gave it.
+        purpose: OpenAI's: `batch` for input, `batch_output` for output and errors of a batch.
+        size_bytes: Its size.
+        created_s: Its creation, seconds since the epoch.
+        expires_s: The time at which it is deleted, seconds since the epoch.
+    """
+
+    id: str
+    name: str
+    purpose: str
+    size_bytes: int
+    created_s: int
+    expires_s: int
+
+
+class Files:
+    """The files of all tenants below one folder, which several gateways may share. Its calls block."""
+
+    def __init__(self, root: Path, clock: Clock, random_hex: RandomHex) -> None:
+        """Use a folder, which is made when the first file comes."""
+        self.root = root
+        self._clock = clock
+        self._random_hex = random_hex
+
+    def upload_path(self) -> Path:
+        """Return a path for content that comes; `add` moves it."""
+        folder = self.root / _UPLOADS
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / self._random_hex(ID_BYTES)
+
+    def add(self, tenant: str, content: Path, name: str, purpose: str, lifetime_s: int) -> StoredFile:
+        """Make a file of content, which is moved."""
+        folder = self._folder(tenant)
+        folder.mkdir(parents=True, exist_ok=True)
+        id = FILE_PREFIX + self._random_hex(ID_BYTES)
+        _sync(content)
+        content.rename(folder / id)
+        now_s = self._now_s()
+        made = StoredFile(
+            id=id,
+            name=name,
+            purpose=purpose,
+            size_bytes=(folder / id).stat().st_size,
+            created_s=now_s,
+            expires_s=now_s + lifetime_s,
+        )
+        write_json(folder / f"{id}.json", asdict(made), self._random_hex)
+        return made
+
+    def get(self, tenant: str, id: str) -> StoredFile | None:
+        """Return a file; None if the tenant has none with this id."""
+        if not is_id(id, FILE_PREFIX):
+            return None
+        plain = read_json(self._folder(tenant) / f"{id}.json")
+        found = None if plain is None else _file(plain)
+        return None if found is None or found.expires_s <= self._now_s() else found
+
+    def content(self, tenant: str, id: str) -> Path:
+        """Return the path of a file's content."""
+        return self._folder(tenant) / id
+
+    def all_of(self, tenant: str) -> list[StoredFile]:
+        """Return the files of a tenant, newest first."""
+        found = [each for each in _known(self._folder(tenant)) if each.expires_s > self._now_s()]
+        return sorted(found, key=lambda each: (each.created_s, each.id), reverse=True)
+
+    def used_bytes(self, tenant: str) -> int:
+        """Return the size of all files of a tenant."""
+        return sum(each.size_bytes for each in self.all_of(tenant))
+
+    def delete(self, tenant: str, id: str) -> bool:
+        """Delete a file; False if the tenant has none with this id."""
+        if not is_id(id, FILE_PREFIX):
+            return False
+        return _delete(self._folder(tenant), id)
+
+    def sweep(self) -> None:
+        """Delete expired files, and what is left of broken uploads."""
+        for folder in self.root.glob("*/files"):
+            for each in list(_known(folder)):
+                if each.expires_s <= self._now_s():
+                    _delete(folder, each.id)
+        for path in (self.root / _UPLOADS).glob("*"):
+            # Ages of files are by the clock of the machine.
+            if time.time() - path.stat().st_mtime > _UPLOAD_MAX_S:
+                path.unlink(missing_ok=True)
+
+    def _folder(self, tenant: str) -> Path:
+        return tenant_folder(self.root, tenant) / "files"
+
+    def _now_s(self) -> int:
+        return self._clock.now_ns() // 10**9
+
+
+def _known(folder: Path) -> Iterator[StoredFile]:
+    for path in folder.glob(f"{FILE_PREFIX}*.json"):
+        if (plain := read_json(path)) is not None:
+            yield _file(plain)
+
+
+def _file(plain: dict[str, Any]) -> StoredFile:
+    return StoredFile(**{name: plain[name] for name in StoredFile.__slots__})
+
+
+def _delete(folder: Path, id: str) -> bool:
+    try:
+        (folder / f"{id}.json").unlink()
+    except FileNotFoundError:
+        return False
+    (folder / id).unlink(missing_ok=True)
+    return True
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,89 @@
+"""What routes of files and batches share: the tenant, the folder, and pages of lists."""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from qlm.domain.shown import cut
+from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.translate import KEY_TENANT, named_tenant
+from qlm.gateway.files.batches import Batch
+from qlm.gateway.files.files import StoredFile
+from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.completions import lower_headers
+from qlm.gateway.sessions.gateway import Gateway
+
+T = TypeVar("T")
+
+PAGE_MAX: Final = 10_000
+PAGE_DEFAULT: Final = 100
+_DIGITS_MAX: Final = 20
+
+
+def caller_tenant(request: HttpRequest) -> str:
+    """Return the tenant of a call: that of its API key, or the one that its headers name."""
+    headers = lower_headers(request)
+    return headers.get(KEY_TENANT) or named_tenant(headers)
+
+
+def storage_of(gateway: Gateway) -> Storage:
+    """Return the files and batches of a gateway.
+
+    Raises:
+        ApiError: It keeps none.
+    """
+    if gateway.storage is None:
+        message = "this gateway keeps no files; expected files.dir in its configuration"
+        raise ApiError(status=404, message=message, code="files_not_kept")
+    return gateway.storage
+
+
+def file_not_found(id: str) -> ApiError:
+    """Return the error for a file that the tenant does not have."""
+    message = f"file {cut(id)} not found: the id is unknown, or it has expired"
+    return ApiError(status=404, message=message, param="id", code="file_not_found")
+
+
+def batch_not_found(id: str) -> ApiError:
+    """Return the error for a batch that the tenant does not have."""
+    message = f"batch {cut(id)} not found: the id is unknown, or it ended long ago"
+    return ApiError(status=404, message=message, param="id", code="batch_not_found")
+
+
+def page_limit(text: str | None) -> int:
+    """Return the query parameter `limit` of a list.
+
+    Raises:
+        ApiError: It is not a number from 1 to `PAGE_MAX`.
+    """
+    if text is None:
+        return PAGE_DEFAULT
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= PAGE_MAX):
+        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {PAGE_MAX}")
+    return int(text)
+
+
+def id_of(each: StoredFile | Batch) -> str:
+    """Return the id of an object in a list."""
+    return each.spec.id if isinstance(each, Batch) else each.id
+
+
+def page_of(
+    found: Sequence[T], ids: Sequence[str], after: str | None, limit: int
+) -> tuple[Sequence[T], bool]:
+    """Return a part of a list, and whether more follow.
+
+    Args:
+        found: The whole list.
+        ids: Their ids.
+        after: Id behind which the part begins; None for the beginning.
+        limit: Most entries.
+
+    Raises:
+        ApiError: There is no such id.
+    """
+    if after is not None and after not in ids:
+        raise invalid("after", f"after is {shown(after)}; expected an id of this list")
+    start = 0 if after is None else ids.index(after) + 1
+    return found[start : start + limit], start + limit < len(found)

@@ -1,0 +1,163 @@
+"""/v1/files: files uploaded, listed, read, deleted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from io import BufferedReader
+from typing import Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+
+from qlm.domain.shown import cut
+from qlm.gateway.api.bodies.files import LIFETIME_MIN_S, FileForm
+from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.fields.files import DeletedFile, FileFields, FileList
+from qlm.gateway.core.access import FORM_TYPE
+from qlm.gateway.files.files import StoredFile
+from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.document.accepts import accepts
+from qlm.gateway.http.files.common import caller_tenant, file_not_found, page_limit, page_of, storage_of
+from qlm.gateway.http.files.upload import Upload, receive
+from qlm.gateway.http.responses import Json
+from qlm.gateway.sessions.gateway import Gateway
+
+PURPOSE: Final = "batch"
+
+NAME_CHARACTERS_MAX: Final = 255
+
+_ANCHOR: Final = "expires_after[anchor]"
+_SECONDS: Final = "expires_after[seconds]"
+_CHUNK_BYTES: Final = 256 * 1024
+
+
+@accepts(FileForm, media_type=FORM_TYPE)
+async def create_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
+    """Answer POST /v1/files: a file, kept for a time."""
+    storage, tenant = storage_of(gateway), caller_tenant(request)
+    path = await asyncio.to_thread(storage.files.upload_path)
+    try:
+        upload = await receive(request, path, storage.limits.file_bytes_max)
+        lifetime_s = _lifetime_s(upload, storage.limits)
+        if upload.filename is None:
+            raise invalid("file", "file is missing; expected a file", "missing_required_parameter")
+        await _check_room(storage, tenant, upload)
+        name = upload.filename[:NAME_CHARACTERS_MAX]
+        made = await asyncio.to_thread(storage.files.add, tenant, path, name, PURPOSE, lifetime_s)
+    finally:
+        await asyncio.shield(asyncio.to_thread(path.unlink, missing_ok=True))
+    return Json(file_fields(made))
+
+
+async def list_files(gateway: Gateway, request: HttpRequest) -> Json[FileList]:
+    """Answer GET /v1/files?purpose=&after=&limit=: the files of the tenant, newest first."""
+    query = request.query_params
+    limit, purpose = page_limit(query.get("limit")), query.get("purpose")
+    found = await asyncio.to_thread(storage_of(gateway).files.all_of, caller_tenant(request))
+    found = [each for each in found if purpose in (None, each.purpose)]
+    page, more = page_of(found, [each.id for each in found], query.get("after"), limit)
+    data = [file_fields(each) for each in page]
+    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return Json({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
+
+
+async def get_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
+    """Answer GET /v1/files/{id}: a file without its content."""
+    return Json(file_fields(await known_file(gateway, request)))
+
+
+async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /v1/files/{id}/content: the content of a file."""
+    found = await known_file(gateway, request)
+    path = storage_of(gateway).files.content(caller_tenant(request), found.id)
+    try:
+        file = await asyncio.to_thread(path.open, "rb")
+    except FileNotFoundError as error:
+        raise file_not_found(found.id) from error
+    headers = {"content-length": str(found.size_bytes)}
+    return StreamingResponse(_chunks(file), 200, headers, "application/octet-stream")
+
+
+async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:
+    """Answer DELETE /v1/files/{id}: delete a file; batches that use it go on."""
+    id = request.path_params["id"]
+    if not await asyncio.to_thread(storage_of(gateway).files.delete, caller_tenant(request), id):
+        raise file_not_found(id)
+    return Json({"id": id, "object": "file", "deleted": True})
+
+
+async def known_file(gateway: Gateway, request: HttpRequest) -> StoredFile:
+    """Return the file that the path names.
+
+    Raises:
+        ApiError: The tenant has no such file.
+    """
+    id = request.path_params["id"]
+    found = await asyncio.to_thread(storage_of(gateway).files.get, caller_tenant(request), id)
+    if found is None:
+        raise file_not_found(id)
+    return found
+
+
+def file_fields(file: StoredFile) -> FileFields:
+    """Return a file as OpenAI's clients expect it."""
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.size_bytes,
+        "created_at": file.created_s,
+        "expires_at": file.expires_s,
+        "filename": file.name,
+        "purpose": file.purpose,
+        "status": "processed",
+    }
+
+
+def lifetime_s(given: Mapping[str, object], kept_s: int, prefix: str) -> int:
+    """Return the lifetime of a file: as `expires_after` says, with its `anchor` and `seconds`, or `kept_s`.
+
+    Raises:
+        ApiError: A value is wrong.
+    """
+    if not given:
+        return kept_s
+    if given.get("anchor") != "created_at":
+        name = prefix.format("anchor")
+        raise invalid(name, f"{name} is {shown(given.get('anchor'))}; expected created_at")
+    text = str(given.get("seconds"))
+    if not (text.isascii() and text.isdigit() and LIFETIME_MIN_S <= int(text[:12]) <= kept_s):
+        name, expected = prefix.format("seconds"), f"seconds from {LIFETIME_MIN_S} to {kept_s} (files.kept_s)"
+        raise invalid(name, f"{name} is {shown(given.get('seconds'))}; expected {expected}")
+    return int(text)
+
+
+async def _chunks(file: BufferedReader) -> AsyncIterator[bytes]:
+    try:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk
+    finally:
+        file.close()
+
+
+def _lifetime_s(upload: Upload, limits: FileLimits) -> int:
+    fields = dict(upload.fields)
+    purpose = fields.pop("purpose", None)
+    if purpose != PURPOSE:
+        raise invalid("purpose", f"purpose is {shown(purpose)}; expected {PURPOSE}")
+    names = {_ANCHOR: "anchor", _SECONDS: "seconds"}
+    if unknown := sorted(fields.keys() - set(names)):
+        message = f"{cut(unknown[0])} is no field of a file; expected file, purpose, {', '.join(names)}"
+        raise invalid(unknown[0], message, "unknown_parameter")
+    given = {names[name]: value for name, value in fields.items()}
+    return lifetime_s(given, limits.kept_s, "expires_after[{}]")
+
+
+async def _check_room(storage: Storage, tenant: str, upload: Upload) -> None:
+    bytes_max = storage.limits.tenant_bytes_max
+    used = await asyncio.to_thread(storage.files.used_bytes, tenant)
+    if used + upload.size_bytes > bytes_max:
+        message = (
+            f"the files of the tenant have {used} bytes, and this one {upload.size_bytes}; "
+            f"expected at most {bytes_max} together: delete some"
+        )
+        raise ApiError(status=413, message=message, param="file", code="storage_full")

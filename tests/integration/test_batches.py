@@ -1,0 +1,453 @@
+"""Files and batches over real HTTP, as OpenAI's SDK uses them."""
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import orjson
+import pytest
+from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError
+from openai.types import Batch
+
+from qlm.domain.outcome import Outcome
+from qlm.domain.view import RequestFilter
+from qlm.gateway.files.batches import BatchSpec, BatchState
+from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.files.storage import Storage, storage_in
+from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
+
+CHAT: Final = "/v1/chat/completions"
+ENDED: Final = {"completed", "failed", "expired", "cancelled"}
+LIMITS: Final = FileLimits(lines_in_work_max=8, file_bytes_max=64 * 1024, tenant_bytes_max=128 * 1024)
+
+
+class SetClock:
+    """A clock that tests put forward."""
+
+    def __init__(self) -> None:
+        self.extra_s = 0.0
+
+    def now_ns(self) -> int:
+        return SystemClock().now_ns() + round(self.extra_s * 1e9)
+
+
+@dataclass(slots=True)
+class World:
+    """A gateway with files, and a client of it."""
+
+    cluster: Cluster
+    client: AsyncOpenAI
+    http: httpx.AsyncClient
+    storage: Storage
+    clock: SetClock
+
+    async def upload(self, lines: Iterable[Any]) -> str:
+        content = b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in lines)
+        return (await self.client.files.create(file=("in.jsonl", content), purpose="batch")).id
+
+    async def batch(self, lines: Iterable[Any], window: str = "24h", **more: Any) -> Batch:
+        given: dict[str, Any] = {"endpoint": CHAT, "completion_window": window, **more}
+        return await self.client.batches.create(input_file_id=await self.upload(lines), **given)
+
+    async def ended(self, id: str) -> Batch:
+        async def over() -> bool:
+            return (await self.client.batches.retrieve(id)).status in ENDED
+
+        await until(over, timeout_s=30)
+        return await self.client.batches.retrieve(id)
+
+    async def lines_of(self, file_id: str | None) -> list[dict[str, Any]]:
+        if file_id is None:
+            return []
+        content = await self.client.files.content(file_id)
+        return [orjson.loads(line) for line in content.content.splitlines()]
+
+
+def line(n: int, **body: Any) -> dict[str, Any]:
+    given = {"model": "emulated", "messages": [{"role": "user", "content": f"Line {n}"}], **body}
+    return {"custom_id": f"line-{n}", "method": "POST", "url": CHAT, "body": given}
+
+
+def names(lines: Sequence[dict[str, Any]]) -> list[str]:
+    return sorted(each["custom_id"] for each in lines)
+
+
+def expected(numbers: Iterable[int]) -> list[str]:
+    return sorted(f"line-{n}" for n in numbers)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with running_cluster(tmp_path) as cluster, contextlib.AsyncExitStack() as stack:
+        clock = SetClock()
+        storage = storage_in(tmp_path / "files", clock, LIMITS)
+        url = await cluster.gateway(storage=storage, clock=clock)
+        client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        await stack.enter_async_context(client)
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
+        yield World(cluster, client, http, storage, clock)
+
+
+# --- files
+
+
+async def test_a_file_is_kept_listed_read_and_deleted(world: World) -> None:
+    content = os.urandom(50_000)
+    made = await world.client.files.create(
+        file=("à b.jsonl", content), purpose="batch", expires_after={"anchor": "created_at", "seconds": 7200}
+    )
+    assert (made.filename, made.bytes, made.purpose) == ("à b.jsonl", 50_000, "batch")
+    assert made.expires_at == made.created_at + 7200
+    assert (await world.client.files.retrieve(made.id)) == made
+    assert (await world.client.files.content(made.id)).content == content
+    assert [each.id async for each in await world.client.files.list()] == [made.id]
+    assert [each.id async for each in await world.client.files.list(purpose="batch_output")] == []
+    assert (await world.client.files.delete(made.id)).deleted
+    for call in (world.client.files.retrieve, world.client.files.content, world.client.files.delete):
+        with pytest.raises(NotFoundError):
+            await call(made.id)
+    assert not list(world.storage.files.root.glob("*/files/*"))
+    assert not list(world.storage.files.root.glob("uploads/*"))
+
+
+async def test_lists_come_in_pages(world: World) -> None:
+    ids = [await world.upload([b"x\n"]) for _ in range(3)]
+    listed = [each.id async for each in await world.client.files.list(limit=1)]
+    assert sorted(listed) == sorted(ids)
+    page = (await world.http.get("/v1/files", params={"limit": 2, "after": listed[0]})).json()
+    assert ([each["id"] for each in page["data"]], page["has_more"]) == (listed[1:], False)
+    for wrong in ({"limit": "0"}, {"after": "file-none"}):
+        assert (await world.http.get("/v1/files", params=wrong)).status_code == 400
+
+
+async def test_an_expired_file_is_gone(world: World) -> None:
+    id = await world.upload([b"x\n"])
+    world.clock.extra_s = LIMITS.kept_s + 1
+    with pytest.raises(NotFoundError):
+        await world.client.files.retrieve(id)
+    await asyncio.to_thread(world.storage.files.sweep)
+    assert not list(world.storage.files.root.glob("*/files/*"))
+
+
+async def test_a_file_that_is_too_large_or_one_too_many_is_refused(world: World) -> None:
+    large = {"file": ("a", b"x" * (LIMITS.file_bytes_max + 1))}
+    answer = await world.http.post("/v1/files", files=large, data={"purpose": "batch"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "file_too_large")
+    for _ in range(2):
+        await world.upload([b"x" * LIMITS.file_bytes_max])
+    answer = await world.http.post("/v1/files", files={"file": b"x"}, data={"purpose": "batch"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_full")
+    assert not list(world.storage.files.root.glob("uploads/*"))
+
+
+FORMS: Final[Sequence[tuple[dict[str, Any], str | None]]] = [
+    ({"files": {"file": b"x"}}, "purpose"),
+    ({"files": {"file": b"x"}, "data": {"purpose": "fine-tune"}}, "purpose"),
+    ({"files": {"other": b"x"}, "data": {"purpose": "batch"}}, "other"),
+    ({"files": {"x": (None, "y")}, "data": {"purpose": "batch"}}, "x"),
+    ({"files": {"purpose": (None, "batch")}}, "file"),
+    (
+        {"files": {"file": b"x"}, "data": {"purpose": "batch", "expires_after[anchor]": "now"}},
+        "expires_after[anchor]",
+    ),
+    (
+        {
+            "files": {"file": b"x"},
+            "data": {
+                "purpose": "batch",
+                "expires_after[anchor]": "created_at",
+                "expires_after[seconds]": "3",
+            },
+        },
+        "expires_after[seconds]",
+    ),
+    ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, None),
+    ({"content": b"--x\r\n\r\n", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
+    ({"content": b"nothing", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
+]
+
+
+async def test_a_form_that_is_none_is_refused(world: World) -> None:
+    for given, param in FORMS:
+        answer = await world.http.post("/v1/files", **given)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+    assert not list(world.storage.files.root.glob("uploads/*"))
+
+
+async def test_a_page_cannot_upload_without_being_asked(world: World) -> None:
+    answer = await world.http.post(
+        "/v1/files", files={"file": b"x"}, headers={"origin": "http://evil.example"}
+    )
+    assert answer.status_code == 403
+    answer = await world.http.post("/v1/files", json={})
+    assert answer.status_code == 415
+
+
+# --- batches
+
+
+async def test_a_batch_answers_each_line_once(world: World) -> None:
+    lines = [line(n, max_tokens=n % 5 + 1) for n in range(150)]
+    made = await world.batch(lines, metadata={"run": "7"})
+    assert (made.status, made.completion_window, made.metadata) == ("validating", "24h", {"run": "7"})
+    batch = await world.ended(made.id)
+    assert batch.status == "completed"
+    counts = batch.request_counts
+    assert counts is not None
+    assert (counts.total, counts.completed, counts.failed) == (150, 150, 0)
+    assert batch.error_file_id is None
+    output = await world.lines_of(batch.output_file_id)
+    assert names(output) == expected(range(150))
+    for each in output:
+        n = int(each["custom_id"].removeprefix("line-"))
+        body = each["response"]["body"]
+        assert (each["error"], each["response"]["status_code"]) == (None, 200)
+        assert body["usage"]["completion_tokens"] == n % 5 + 1
+        assert body["id"] == f"chatcmpl-{each['response']['request_id']}"
+    assert len({each["id"] for each in output}) == 150
+    assert len(world.cluster.agent.leased) == 150
+    times = batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at
+    assert list(times) == sorted(times, key=lambda at: at or 0)
+    assert [each.id async for each in await world.client.batches.list()] == [batch.id]
+    listed = await world.client.files.list(purpose="batch_output")
+    assert [each.id for each in listed.data] == [batch.output_file_id]
+
+
+async def test_lines_have_the_deadline_of_their_batch(world: World) -> None:
+    batch = await world.ended((await world.batch([line(0)], window="30m")).id)
+    (request,) = world.cluster.agent.leased
+    assert request.deadline_ns is not None
+    assert abs(request.deadline_ns / 1e9 - batch.created_at - 1800) < 2
+    assert batch.expires_at == batch.created_at + 1800
+
+
+async def test_lines_that_cannot_be_answered_are_among_the_errors(world: World) -> None:
+    wrong: dict[int, dict[str, Any]] = {1: {"model": "none"}, 2: {"temperature": 9}, 3: {"messages": []}}
+    batch = await world.ended((await world.batch(line(n, **wrong.get(n, {})) for n in range(5))).id)
+    assert batch.status == "completed"
+    assert batch.request_counts is not None and batch.request_counts.failed == 3
+    errors = {each["custom_id"]: each["response"] for each in await world.lines_of(batch.error_file_id)}
+    assert {name: each["status_code"] for name, each in errors.items()} == {
+        "line-1": 404,
+        "line-2": 400,
+        "line-3": 400,
+    }
+    assert errors["line-2"]["body"]["error"]["param"] == "temperature"
+    assert names(await world.lines_of(batch.output_file_id)) == expected((0, 4))
+
+
+async def test_a_line_whose_request_fails_is_an_error(world: World) -> None:
+    world.cluster.agent.fail_with = (Outcome.FAILED, "no memory")
+    batch = await world.ended((await world.batch([line(0)])).id)
+    (error,) = await world.lines_of(batch.error_file_id)
+    assert error["response"]["status_code"] == 500
+    assert "no memory" in error["response"]["body"]["error"]["message"]
+
+
+INPUTS: Final[Sequence[tuple[Sequence[Any], str, int | None]]] = [
+    ([], "empty_file", None),
+    ([b"\n \n"], "empty_file", None),
+    ([line(0), b"{\n"], "invalid_json_line", 2),
+    ([b"[]\n"], "invalid_json_line", 1),
+    ([b"\xff\xfe\n"], "invalid_json_line", 1),
+    ([line(0), b"\n", line(0)], "duplicate_custom_id", 3),
+    ([line(0) | {"custom_id": ""}], "invalid_custom_id", 1),
+    ([line(0) | {"custom_id": 7}], "invalid_custom_id", 1),
+    ([line(0) | {"method": "GET"}], "invalid_method", 1),
+    ([line(0) | {"url": "/v1/completions"}], "invalid_url", 1),
+    ([line(0) | {"body": None}], "invalid_body", 1),
+    ([line(0, stream=True)], "invalid_body", 1),
+    ([line(0, slo={"deadline_ms": 1})], "invalid_body", 1),
+]
+
+
+async def test_a_wrong_input_fails_the_batch(world: World) -> None:
+    made = [await world.batch(lines) for lines, _, _ in INPUTS]
+    for each, (_, code, number) in zip(made, INPUTS, strict=True):
+        batch = await world.ended(each.id)
+        assert batch.status == "failed" and batch.failed_at is not None
+        assert batch.errors is not None and batch.errors.data is not None
+        assert [(error.code, error.line) for error in batch.errors.data] == [(code, number)]
+    assert world.cluster.agent.leased == []
+
+
+BATCHES: Final[Sequence[tuple[dict[str, Any], str]]] = [
+    ({"endpoint": "/v1/embeddings"}, "endpoint"),
+    ({"completion_window": "1s"}, "completion_window"),
+    ({"completion_window": "31d"}, "completion_window"),
+    ({"metadata": {"a": "x" * 513}}, "metadata"),
+    ({"extra_body": {"priority": 1}}, "priority"),
+    ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
+]
+
+
+async def test_a_wrong_batch_is_refused(world: World) -> None:
+    good: dict[str, Any] = {"endpoint": CHAT, "completion_window": "24h"}
+    id = await world.upload([line(0)])
+    for wrong, param in BATCHES:
+        with pytest.raises(BadRequestError) as caught:
+            await world.client.batches.create(**{"input_file_id": id, **good, **wrong})
+        assert caught.value.param == param
+    with pytest.raises(NotFoundError):
+        await world.client.batches.create(input_file_id="file-" + "0" * 32, **good)
+
+
+async def test_no_more_lines_are_in_work_than_configured(world: World) -> None:
+    world.cluster.agent.pause_at = 1
+    made = await world.batch(line(n) for n in range(40))
+
+    async def full() -> bool:
+        return len(world.cluster.agent.leased) == LIMITS.lines_in_work_max
+
+    await until(full)
+    await until(lambda: world.cluster.agent.rests is False)
+    assert len(await world.cluster.store.records(RequestFilter(limit=100))) == LIMITS.lines_in_work_max
+    world.cluster.agent.go.set()
+    batch = await world.ended(made.id)
+    assert names(await world.lines_of(batch.output_file_id)) == expected(range(40))
+
+
+def answered_first(count: int) -> Callable[[Any], Sequence[int]]:
+    """Return answers of which all but the first ones are long."""
+    seen = Counter[str]()
+
+    def answer(request: Any) -> Sequence[int]:
+        seen["all"] += 1
+        return text_then_end("x" if seen["all"] <= count else "long answer")
+
+    return answer
+
+
+async def half_done(world: World, **more: Any) -> Batch:
+    """Begin a batch of 20 lines, and wait until 5 have answers while the others wait."""
+    world.cluster.agent.answer = answered_first(5)
+    world.cluster.agent.pause_at = 3
+    made = await world.batch((line(n) for n in range(20)), **more)
+
+    async def five() -> bool:
+        counts = (await world.client.batches.retrieve(made.id)).request_counts
+        return counts is not None and counts.completed == 5
+
+    await until(five)
+    return made
+
+
+async def test_a_cancelled_batch_keeps_what_is_done(world: World) -> None:
+    made = await half_done(world)
+    assert (await world.client.batches.cancel(made.id)).status == "cancelling"
+    batch = await world.ended(made.id)
+    assert batch.status == "cancelled" and batch.cancelling_at is not None
+    output, errors = [await world.lines_of(id) for id in (batch.output_file_id, batch.error_file_id)]
+    assert (len(output), len(errors)) == (5, 15)
+    assert names([*output, *errors]) == expected(range(20))
+    assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
+    assert all(each is Outcome.CANCELLED for each in list(world.cluster.agent.ended.values())[5:])
+    with pytest.raises(ConflictError):
+        await world.client.batches.cancel(made.id)
+
+
+async def test_an_expired_batch_keeps_what_is_done(world: World) -> None:
+    made = await half_done(world, window="1h")
+    world.clock.extra_s = 3601
+    batch = await world.ended(made.id)
+    assert batch.status == "expired" and batch.expired_at is not None
+    output, errors = [await world.lines_of(id) for id in (batch.output_file_id, batch.error_file_id)]
+    assert (len(output), names([*output, *errors])) == (5, expected(range(20)))
+    assert {each["error"]["code"] for each in errors} == {"batch_expired"}
+
+
+async def test_the_input_may_be_deleted_once_a_batch_has_it(world: World) -> None:
+    made = await half_done(world)
+    await world.client.files.delete(made.input_file_id)
+    world.cluster.agent.go.set()
+    batch = await world.ended(made.id)
+    assert names(await world.lines_of(batch.output_file_id)) == expected(range(20))
+
+
+async def test_another_gateway_goes_on_with_the_batch_of_a_dead_one(tmp_path: Path) -> None:
+    """The first one is cut off in the middle; all lines are answered once, and generated once."""
+    async with running_cluster(tmp_path) as cluster, contextlib.AsyncExitStack() as stack:
+        clock = SetClock()
+        storage = storage_in(tmp_path / "files", clock, LIMITS)
+        dying = contextlib.AsyncExitStack()
+        whole_stack, cluster.stack = cluster.stack, dying
+        url = await cluster.gateway(storage=storage, clock=clock)
+        client = await stack.enter_async_context(
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        )
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url))
+        world = World(cluster, client, http, storage, clock)
+        made = await half_done(world)
+        (folder,) = storage.batches.open_folders().values()
+        (claim,) = folder.glob("claim-*")
+        cut = folder / "output-000001"
+        await dying.aclose()
+        # As after a kill -9: the last line is cut off.
+        cut.write_bytes(cut.read_bytes()[:-10])
+        cluster.stack = whole_stack
+        url = await cluster.gateway(storage=storage, clock=clock)
+        world.client = await stack.enter_async_context(
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+        )
+        await until(lambda: len(list(folder.glob("claim-*"))) == 2)
+        cluster.agent.go.set()
+        batch = await world.ended(made.id)
+        assert batch.status == "completed"
+        output = await world.lines_of(batch.output_file_id)
+        assert names(output) == expected(range(20))
+        assert Counter(request.id for request in cluster.agent.leased).most_common(1)[0][1] == 1
+        assert len(cluster.agent.leased) == 20
+        assert not claim.with_name("state-000001.json").exists()
+
+
+def test_a_claim_is_one_gateways_until_it_is_stale(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path / "files", SystemClock(), LIMITS)
+    path = storage.files.upload_path()
+    path.write_bytes(b"x\n")
+    made = storage.files.add("a", path, "x", "batch", 3600)
+    spec = BatchSpec(
+        id=storage.batches.new_id(),
+        tenant="a",
+        endpoint=CHAT,
+        window="24h",
+        input_file_id=made.id,
+        created_s=1,
+        expires_s=2,
+        metadata={},
+        output_kept_s=3600,
+    )
+    storage.batches.add(spec, storage.files.content("a", made.id))
+    (folder,) = storage.batches.open_folders().values()
+    first = storage.batches.claim(folder)
+    assert first is not None and first.renew()
+    assert storage.batches.claim(folder) is None
+    os.utime(first.path("claim"), (0, 0))  # as if it had not been renewed for long
+    second = storage.batches.claim(folder)
+    assert second is not None and not first.renew() and second.renew()
+    storage.batches.write_state(second, BatchState(status="in_progress", total=3))
+    storage.batches.write_state(first, BatchState(status="in_progress", total=9))
+    assert storage.batches.read(folder) is not None
+    found = storage.batches.get("a", spec.id)
+    assert found is not None and found.state.total == 3
+    # Who ends it first ends it, even with an old claim.
+    assert storage.batches.end(first, BatchState(status="completed", output_file_id="file-1"))
+    assert not storage.batches.end(second, BatchState(status="completed", output_file_id="file-2"))
+    found = storage.batches.get("a", spec.id)
+    assert found is not None and found.ended and found.state.output_file_id == "file-1"
+    assert storage.batches.open_folders() == {}
+    assert storage.batches.claim(folder) is None
+    assert storage.batches.get("b", spec.id) is None
+
+
+async def test_a_gateway_without_files_says_so(world: World) -> None:
+    url = await world.cluster.gateway()
+    async with httpx.AsyncClient(base_url=url) as http:
+        for method, path in (("GET", "/v1/files"), ("GET", "/v1/batches"), ("POST", "/v1/batches")):
+            answer = await http.request(method, path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "files_not_kept")

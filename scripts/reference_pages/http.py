@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from qlm.gateway.api.bodies.files import Lifetime
+from qlm.gateway.api.bodies.parts import SloBody, StreamOptions
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
@@ -24,7 +25,7 @@ from qlm.gateway.api.responses_api.body import (
     TextFormat,
     TextOptions,
 )
-from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody, StreamOptions
+from qlm.gateway.api.schema import ChatBody, CompletionBody
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.connections.refusals import refusal
 from qlm.gateway.http.document.accepts import accepted_bodies

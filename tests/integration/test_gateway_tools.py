@@ -258,7 +258,6 @@ async def test_an_asynchronous_request_has_its_tool_calls_in_its_state(http: htt
         ({**ASKED, "tools": "all"}, "tools", ["all"]),
         ({**ASKED, "response_format": {"type": "xml"}}, "response_format.type", ["xml"]),
         ({**ASKED, "tools": [{"type": "function"}]}, "tools[0].function", ["missing"]),
-        ({**ASKED, "logprobs": True}, "logprobs", ["true"]),
     ],
 )
 async def test_what_is_wrong_is_refused_by_name(

@@ -32,6 +32,7 @@ QUESTION: dict[str, Any] = {
     "temperature": 0,
     "max_tokens": 30,
 }
+TEXT: dict[str, Any] = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 20}
 BODIES: dict[str, dict[str, Any]] = {
     "json by schema": {**QUESTION, "response_format": FORMAT, "max_tokens": 120},
     "a json object": {**QUESTION, "response_format": {"type": "json_object"}},
@@ -156,3 +157,37 @@ def test_a_render_tier_that_the_gateway_starts_separates_reasoning_from_text(rea
     assert re.fullmatch(f"{reasons.strip()}( Here( is)?)?", thought.strip())
     assert said.strip() == (message.content or "").strip()
     assert (hidden.content, hidden.model_dump().get("reasoning")) == (message.content, None)
+
+
+SCORED: dict[str, tuple[str, dict[str, Any]]] = {
+    "a chat": ("chat/completions", {**QUESTION, "logprobs": True, "top_logprobs": 3}),
+    "a chat, its own tokens": ("chat/completions", {**QUESTION, "logprobs": True}),
+    "a required tool": (
+        "chat/completions",
+        {**BODIES["a required tool"], "logprobs": True, "top_logprobs": 1},
+    ),
+    "a text": ("completions", {**TEXT, "logprobs": 3}),
+    "a text, its own tokens": ("completions", {**TEXT, "logprobs": 0}),
+    "drawn": ("completions", {**TEXT, "logprobs": 2, "temperature": 1.5, "seed": 3}),
+}
+
+
+@pytest.mark.parametrize("case", SCORED)
+def test_log_probabilities_are_those_of_the_engine_itself(
+    qlm: str, vllm_server: VllmServer, case: str
+) -> None:
+    path, body = SCORED[case]
+    ours, theirs = (
+        httpx.post(f"{url}/v1/{path}", json=body, timeout=100).json()["choices"][0]["logprobs"]
+        for url in (qlm, vllm_server.base_url)
+    )
+    assert plain_of(ours) == plain_of(theirs)
+
+
+def plain_of(value: Any) -> Any:
+    """Return log probabilities to four places: engines compute a batch of two otherwise than of one."""
+    if isinstance(value, dict):
+        return {key: plain_of(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [plain_of(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value

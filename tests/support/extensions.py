@@ -31,12 +31,18 @@ REQUEST_PLAIN: Final[dict[str, Any]] = {
     "deadline_ms": 20_500.5,
     "reader_tokens_per_s": 5,
     "response_state": "c-jf",
+    "logprobs": 2,
+    "choice": 1,
+    "choices": 4,
+    "prompts": 2,
 }
 LOG_PLAIN: Final[dict[str, Any]] = {
     "render_state": "state\n",
     "render_state_tokens": 2,
     "preemptions": 3,
     "cached_tokens": 16,
+    "logprobs.0": "AAAA",
+    "logprobs.12": "BBBBCCCC",
 }
 
 OF_CLASS: Final = extensions_from_plain(ClassExtensions, CLASS_PLAIN | LATER)

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import time
 import uuid
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from typing import TypeVar
 import uvicorn
 from starlette.applications import Starlette
 
+from qlm.agents.engines.vllm_stream import read_logprobs
 from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
@@ -43,6 +45,7 @@ from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.gateway.render.rendering import RenderTiers
+from qlm.simulator.emulation.vllm_logprobs import generate_logprobs
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
 
@@ -71,6 +74,18 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except StoreUnavailableError:
             await asyncio.sleep(0.02)
+
+
+def scored(request: Request, ids: Sequence[int], start: int, end: int) -> LogExtensions:
+    """Return the log probabilities of some tokens of an answer as an emulated engine makes them up."""
+    if (top := request.extensions.logprobs) is None:
+        return NO_LOG_EXTENSIONS
+    choice = {
+        "token_ids": ids[start:end],
+        "logprobs": generate_logprobs((*request.prompt_ids, *ids[:start]), ids[start:end], top),
+    }
+    packed = read_logprobs(choice, top)
+    return LogExtensions(logprobs_at=((start, b64encode(packed).decode()),))
 
 
 @dataclass(slots=True)
@@ -151,7 +166,11 @@ class ScriptedAgent:
             if self.pause_at is not None and at < self.pause_at:
                 step = min(step, self.pause_at - at)
             entry = LogEntry(
-                id=request.id, epoch=granted.lease.epoch, offset=at, token_ids=tuple(ids[at : at + step])
+                id=request.id,
+                epoch=granted.lease.epoch,
+                offset=at,
+                token_ids=tuple(ids[at : at + step]),
+                extensions=scored(request, ids, at, at + step),
             )
             await patient(partial(self.store.append, [entry]))
             at += step

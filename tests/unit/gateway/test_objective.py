@@ -2,8 +2,8 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.api.bodies.parts import SloBody
 from qlm.gateway.api.objective import Objective, choose, p_met_min, tier_of
-from qlm.gateway.api.schema import SloBody
 from qlm.gateway.core.limits import GatewayLimits
 
 LIMITS = GatewayLimits()

@@ -3,15 +3,17 @@
 import subprocess
 from pathlib import Path
 
+from qlm.gateway.api.bodies.parts import SloBody
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.rendered_fields import RENDERED
-from qlm.gateway.api.schema import ChatBody, CompletionBody, SloBody
+from qlm.gateway.api.schema import ChatBody, CompletionBody
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[3]
 STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
 
 HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens", *RENDERED}
+HTTP_ONLY |= {"logprobs", "top_logprobs", "n", "echo"}
 HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id"}
 """Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only. It changes nothing, or
 it needs a render tier, whose messages gRPC does not have."""

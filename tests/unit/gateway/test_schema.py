@@ -34,16 +34,17 @@ def test_prompt_may_be_text_or_token_ids_or_one_of_them_in_a_list(prompt: object
 
 
 @pytest.mark.parametrize(
-    "prompt", [5, [], "", [-1], [1, "a"], [[1], [2]], [True], [[]], [[[1]]], [["a"]], [[1, "a"]], [""]]
+    "prompt", [5, [], "", [-1], [1, "a"], [[1], []], [True], [[]], [[[1]]], [["a"]], [[1, "a"]], [""]]
 )
 def test_other_prompts_are_refused_with_what_is_expected(prompt: object) -> None:
     error = refusal_of_completion(prompt=prompt)
     assert (error.status, error.param) == (400, "prompt")
 
 
-def test_several_prompts_are_refused_by_name() -> None:
+def test_each_of_several_prompts_has_a_body_of_its_own() -> None:
     for prompt in (["a", "b"], [[1], [2]]):
-        assert "one prompt per request; this one has 2" in refusal_of_completion(prompt=prompt).message
+        body = parse_completion(COMPLETION | {"prompt": prompt, "n": 2})
+        assert [(each.prompt, each.n) for each in body.singles] == [(each, 2) for each in prompt]
 
 
 def test_an_error_names_field_value_and_expectation() -> None:
@@ -170,9 +171,8 @@ def test_a_conversation_beyond_plain_text_says_what_it_needs_a_render_tier_for(
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2),
-        ("n", True),
-        ("logprobs", True),
+        ("best_of", 2),
+        ("best_of", True),
         ("mm_payload", "none"),
         ("routed_experts_prompt_start", 1),
         ("chat_template", "{{ messages }}"),

@@ -373,3 +373,15 @@ def test_any_history_is_read_as_it_was(steps: list[tuple[str, str]], segment_byt
         assert found.damage == ()
         assert found.logs == {id: each for id, each in logs.items() if each.token_ids}
         log.delete()
+
+
+def test_log_probabilities_are_written_once_and_restored_whole(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    log = _log(path)
+    pieces = [LogExtensions(preemptions=1, logprobs_at=((at, "AAAA"),)) for at in range(40)]
+    for at, extensions in enumerate(pieces):
+        log.write([_part(A, at, 7)], [(A, extensions)])
+    (file,) = _files(path)
+    assert file.read_bytes().count(b"AAAA") == len(pieces)
+    found = find(path, INCARNATION).logs[A].extensions
+    assert (found.preemptions, found.logprobs_at) == (1, tuple((at, "AAAA") for at in range(40)))

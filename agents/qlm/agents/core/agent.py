@@ -193,6 +193,9 @@ class Agent:
         output_log.lateness_ns = event.late_ns
         block_tokens = kv.block_tokens
         came = blocks = 0
+        for call_id, packed in event.logprobs:
+            if (scored := calls.get(call_id)) is not None:
+                scored.add_logprobs(packed)
         for call_id, token_ids in event.chunks:
             tracked = calls.get(call_id)
             if tracked is None:

@@ -65,10 +65,12 @@ class Progress:
 
     Attributes:
         chunks: By call id.
+        logprobs: Packed log probabilities of the chunks of calls that asked for them, by call id, in order.
         late_ns: Present lateness of timers in this process.
     """
 
     chunks: tuple[tuple[str, TokenIds], ...]
+    logprobs: tuple[tuple[str, bytes], ...] = ()
     late_ns: int = 0
 
 

@@ -77,6 +77,7 @@ def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) 
     else:
         # Registered again after the store had lost it: its log is behind ours.
         generation.unrecorded = generation.preemptions > granted.preemptions
+        generation.logprobs_sent = 0
         tracked.logged = tracked.sent = min(len(output), len(tracked.output))
         requests.output.touch(tracked)
 

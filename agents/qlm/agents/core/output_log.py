@@ -9,7 +9,7 @@ from typing import Final
 
 from qlm.agents.core.events import Appended, Decisive
 from qlm.agents.core.lifecycle import Cause, advance, logged
-from qlm.agents.core.request import Generation, Phase, TrackedRequest
+from qlm.agents.core.request import Phase, TrackedRequest
 from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.state import AgentSettings, AgentState
 from qlm.domain.actions import Ack, Action, Append
@@ -135,21 +135,28 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         token_ids=tuple(output[sent:] if sent else output),
         outcome=exit.outcome if ending else None,
         detail=exit.why if ending else "",
-        extensions=_extensions(generation, ending=ending),
+        extensions=_extensions(tracked, ending=ending),
     )
-    tracked.sent = len(output)
+    tracked.sent = generation.logprobs_sent = len(output)
     tracked.claim.writing = True
     generation.unrecorded = False
     exit.sent = ending
     return entry
 
 
-def _extensions(generation: Generation, *, ending: bool) -> LogExtensions:
+def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
+    generation, logprobs = tracked.generation, tracked.generation.logprobs
     preemptions = generation.preemptions if generation.unrecorded else None
     cached_tokens = generation.cached_tokens if ending else None
-    if preemptions is None and cached_tokens is None:
+    # Of a log that the store has lost, all that was generated here is written again.
+    piece = None if logprobs is None else logprobs.piece(generation.logprobs_sent, len(tracked.output))
+    if preemptions is None and cached_tokens is None and piece is None:
         return NO_LOG_EXTENSIONS
-    return LogExtensions(preemptions=preemptions, cached_tokens=cached_tokens)
+    return LogExtensions(
+        preemptions=preemptions,
+        cached_tokens=cached_tokens,
+        logprobs_at=() if piece is None else (piece,),
+    )
 
 
 def _of_this_lease(tracked: TrackedRequest, entry: LogEntry) -> bool:
@@ -161,6 +168,8 @@ def _unsend(requests: RequestTable, entry: LogEntry) -> None:
     tracked = requests.all.get(entry.id)
     if tracked is not None and _of_this_lease(tracked, entry):
         tracked.sent = tracked.logged
+        written = entry.extensions.logprobs_at
+        tracked.generation.logprobs_sent = written[0][0] if written else tracked.logged
         tracked.claim.writing = False
         tracked.exit.sent = False
         tracked.generation.unrecorded |= entry.extensions.preemptions is not None

@@ -6,6 +6,7 @@ from typing import Final
 
 from qlm.agents.batching.call_objective import call_objective
 from qlm.domain.actions import Demote, Return
+from qlm.domain.formats.token_logprobs import LogprobLog
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -111,11 +112,14 @@ class Generation:
         kv_written: Tokens which that engine had written when the generation began.
         cached_tokens: Prompt tokens found in the prefix cache by the engine that began the answer; None if it
             did not report them, or began elsewhere.
+        logprobs: Log probabilities of all tokens generated here; None before, and if none are wanted.
+        logprobs_sent: Output tokens whose log probabilities were sent to the store; written by `output_log`.
     """
 
     __slots__ = (
-        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "preempted",
-        "preemptions", "started_ns", "stopgap", "swapped_in", "swapped_out", "unrecorded",
+        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "logprobs",
+        "logprobs_sent", "preempted", "preemptions", "started_ns", "stopgap", "swapped_in", "swapped_out",
+        "unrecorded",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -132,6 +136,8 @@ class Generation:
         self.kv_meter: object = None
         self.kv_written = 0
         self.cached_tokens: int | None = None
+        self.logprobs: LogprobLog | None = None
+        self.logprobs_sent = 0
 
 
 class TrackedRequest:
@@ -188,6 +194,14 @@ class TrackedRequest:
         if self.generation.count == 1 and not self.resumed_at:
             self.generation.cached_tokens = min(self.request.prompt_tokens, max(0, cached_tokens))
 
+    def add_logprobs(self, packed: bytes) -> None:
+        """Note the log probabilities of the tokens that are added to the output next."""
+        logged, top = self.generation.logprobs, self.request.extensions.logprobs
+        if logged is None and top is not None:
+            logged = self.generation.logprobs = LogprobLog(top, start=len(self.output))
+        if logged is not None:
+            logged.put(logged.end, packed)
+
     @property
     def tokens(self) -> int:
         """Prompt plus output tokens, which is the size of its KV cache."""
@@ -233,6 +247,7 @@ class TrackedRequest:
             sampling=self.request.sampling.after(done),
             traceparent=self.request.traceparent,
             objective=call_objective(self.request, done),
+            logprobs=self.request.extensions.logprobs,
         )
 
     def to_queue(self, epoch: Epoch | None, why: str, *, evicted: bool = False) -> Return:

@@ -37,7 +37,6 @@ from qlm.agents.engines.http.connection import LostError
 from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.sampling import Sampling
@@ -112,22 +111,22 @@ class VllmEngine:
         """Generate tokens; closing the iterator closes the connection, which aborts the request."""
         return chunks_of(self.push, call)
 
-    async def push(self, call: EngineCall, take: Callable[[TokenIds], None]) -> EngineChunk | None:
+    async def push(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         """Generate tokens without a task that wakes for them; a cancellation closes the connection.
 
         Args:
             call: The call.
-            take: Receives the tokens of each read but the last ones.
+            take: Receives the tokens of each read but the last ones, as a chunk.
 
         Returns:
             The last chunk; None if the generation was aborted while it waited.
         """
         headers = {TRACE_HEADER: call.traceparent} if call.traceparent else {}
-        stream = EngineStream()
+        stream = EngineStream(call.logprobs)
 
         def feed(data: bytes) -> None:
             if (chunk := stream.feed(data)) is not None:
-                take(chunk.token_ids)
+                take(chunk)
 
         try:
             await self._streams.post(orjson.dumps(self._body(call)), headers, feed)
@@ -219,6 +218,9 @@ class VllmEngine:
         params = _sampling_params(call.sampling)
         if self._sends_objectives and call.objective is not None:
             params["extra_args"] = sent_objective(call.objective, self._clock()).extra_args()
+        if call.logprobs is not None:
+            # With 0 the answer would lack the rank of the sampled token.
+            params["logprobs"] = max(1, call.logprobs)
         beside: dict[str, Any] = {}
         if call.sampling.grammar:
             beside = orjson.loads(call.sampling.grammar)

@@ -1,5 +1,6 @@
 """Parser for the token stream of vLLM's /inference/v1/generate."""
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -7,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
+from qlm.domain.formats.token_logprobs import UNKNOWN, TokenLogprob, pack
 from qlm.domain.ports.engine import EngineChunk
 
 _EVENT_END: Final = b"\n\n"
@@ -26,13 +28,16 @@ class EngineStream:
         done: The final `[DONE]` has been read.
         finish: The finish reason of the answer, once known.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
+        logprobs: Candidates per token whose log probabilities were asked for; None if none were.
     """
 
+    logprobs: int | None = None
     done: bool = False
     finish: str | None = None
     cached_tokens: int | None = None
     _rest: bytes = b""
     _token_ids: list[int] = field(default_factory=list)
+    _packed: bytes = b""
 
     def feed(self, data: bytes) -> EngineChunk | None:
         """Parse the bytes of one read; return their tokens, unless there are none or they may be the last.
@@ -49,8 +54,9 @@ class EngineStream:
                 self._parse(payload)
         if not self._token_ids or self.done or self.finish is not None:
             return None
-        chunk = EngineChunk(token_ids=tuple(self._token_ids))
+        chunk = EngineChunk(token_ids=tuple(self._token_ids), logprobs=self._packed)
         self._token_ids.clear()
+        self._packed = b""
         return chunk
 
     def last(self) -> EngineChunk | None:
@@ -64,7 +70,10 @@ class EngineStream:
         if self.finish is None and not self._token_ids:
             return None
         return EngineChunk(
-            token_ids=tuple(self._token_ids), finish=self.finish, cached_tokens=self.cached_tokens
+            token_ids=tuple(self._token_ids),
+            finish=self.finish,
+            cached_tokens=self.cached_tokens,
+            logprobs=self._packed,
         )
 
     def _payloads(self, data: bytes) -> Iterator[bytes]:
@@ -83,6 +92,8 @@ class EngineStream:
                     if type(token_id) is not int or token_id < 0:
                         raise TypeError(f"token id {token_id!r}")
                     self._token_ids.append(token_id)
+                if self.logprobs is not None:
+                    self._packed += read_logprobs(choice, self.logprobs)
                 if (finish := choice["finish_reason"]) is not None:
                     if finish not in _FINISHES:
                         raise EngineUnavailableError(f"the engine ended the answer with {finish!r}")
@@ -90,7 +101,14 @@ class EngineStream:
             if (usage := event.get("usage")) is not None:
                 details = usage.get("prompt_tokens_details") or {}
                 self.cached_tokens = details.get("cached_tokens")
-        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+        except (
+            orjson.JSONDecodeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            struct.error,
+        ) as error:
             raise EngineGarbledError(f"the engine sent {payload[:200]!r}: {error!r}") from error
 
 
@@ -101,3 +119,19 @@ def _error(error: object) -> EngineRefusedError | EngineUnavailableError:
     code = plain.get("code")
     refused = isinstance(code, int) and 400 <= code < 500
     return EngineRefusedError(f"{message} ({code})") if refused else EngineUnavailableError(message)
+
+
+def read_logprobs(choice: dict[str, Any], top: int) -> bytes:
+    """Return the log probabilities of a choice's tokens, packed; those that it lacks are unknown.
+
+    vLLM lists the sampled token first among the candidates, then the others by rank.
+    """
+    content = (choice.get("logprobs") or {}).get("content") or ()
+    known = [_token(each) for each in content[: len(choice["token_ids"])]]
+    return pack(known + [UNKNOWN] * (len(choice["token_ids"]) - len(known)), top)
+
+
+def _token(entry: dict[str, Any]) -> TokenLogprob:
+    others = entry.get("top_logprobs", ())[1:]
+    candidates = tuple((int(each["token_id"]), float(each["logprob"])) for each in others)
+    return TokenLogprob(float(entry["logprob"]), int(entry.get("rank") or 0), candidates)

@@ -64,6 +64,7 @@ class Generations:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lateness = LoopLateness()
         self._turn: list[tuple[str, TokenIds]] = []
+        self._turn_logprobs: list[tuple[str, bytes]] = []
 
     def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
         """Start a generation; `tracked` is None if its request has left the agent since the submission."""
@@ -120,16 +121,18 @@ class Generations:
         if not self.closing:
             self._turn_ends(ended)
 
-    def _take(self, call_id: str, span: GenerationSpan | None, token_ids: TokenIds) -> None:
+    def _take(self, call_id: str, span: GenerationSpan | None, chunk: EngineChunk) -> None:
         if span is not None:
-            span.generated(len(token_ids), self._clock.now_ns())
-        self._collect(call_id, token_ids)
+            span.generated(len(chunk.token_ids), self._clock.now_ns())
+        self._collect(call_id, chunk)
 
-    def _collect(self, call_id: str, token_ids: TokenIds) -> None:
+    def _collect(self, call_id: str, chunk: EngineChunk) -> None:
         """Post tokens together with all others of this turn of the loop."""
         if not self._turn:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._turn.append((call_id, token_ids))
+        self._turn.append((call_id, chunk.token_ids))
+        if chunk.logprobs:
+            self._turn_logprobs.append((call_id, chunk.logprobs))
 
     def _end_turn(self) -> None:
         try:
@@ -143,13 +146,15 @@ class Generations:
             return
         chunks, self._turn = self._turn, []
         if chunks:
-            tokens = Progress(chunks=tuple(chunks), late_ns=round(self._lateness.mean_s * 1e9))
-            self._post(tokens, *ended)
+            logprobs = tuple(self._turn_logprobs)
+            self._turn_logprobs.clear()
+            late_ns = round(self._lateness.mean_s * 1e9)
+            self._post(Progress(chunks=tuple(chunks), logprobs=logprobs, late_ns=late_ns), *ended)
         elif ended:
             self._post(*ended)
 
     async def _last_chunk(
-        self, engine: Engine, call: EngineCall, take: Callable[[TokenIds], None]
+        self, engine: Engine, call: EngineCall, take: Callable[[EngineChunk], None]
     ) -> EngineChunk | None:
         """Generate, and return the last chunk, whose tokens were taken too.
 
@@ -159,12 +164,12 @@ class Generations:
             if isinstance(engine, PushEngine):
                 last = await engine.push(call, take)
                 if last is not None and last.token_ids:
-                    take(last.token_ids)
+                    take(last)
                 return last
             last = None
             async for last in engine.generate(call):
                 if last.token_ids:
-                    take(last.token_ids)
+                    take(last)
             return last
         except (EngineRefusedError, EngineUnavailableError):
             raise

@@ -5,12 +5,14 @@ later version is kept as JSON text in `unknown`, and written again with the reco
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.field_checks import CHECKS
+from qlm.domain.formats.token_logprobs import Piece
 from qlm.domain.ids import ModelId
 
 EXTENSIONS_BYTES_MAX: Final = 65_536
@@ -26,12 +28,15 @@ Unknown = tuple[tuple[str, str], ...]
 """Names of unknown fields, sorted, each with its value as JSON text."""
 
 
+_PIECE: Final = re.compile(r"logprobs\.(\d{1,10})")
+"""Name of a piece of log probabilities: each is a field of its own, so that a log grows by what is new."""
+
 _NAMES: Final[dict[Any, tuple[str, ...]]] = {}
 
 
 def _names(kind: Any) -> tuple[str, ...]:
     if kind not in _NAMES:
-        _NAMES[kind] = tuple(name for name in kind.__slots__ if name != "unknown")
+        _NAMES[kind] = tuple(name for name in kind.__slots__ if name not in ("unknown", "logprobs_at"))
     return _NAMES[kind]
 
 
@@ -71,11 +76,14 @@ NO_CLASS_EXTENSIONS: Final = ClassExtensions()
 class LogExtensions:
     """Optional fields of an output log; each has the value of the last entry with that field.
 
+    The pieces of `logprobs_at` add up; where some overlap, the last counts.
+
     Attributes:
         render_state: State of the renderer, opaque to QLM.
         render_state_tokens: Output tokens rendered in that state.
         preemptions: Preemptions of the request so far, by all agents.
         cached_tokens: Prompt tokens that its engine found in the prefix cache.
+        logprobs_at: Pieces of the log probabilities of its tokens (`token_logprobs`).
         unknown: Fields of later versions.
     """
 
@@ -83,6 +91,7 @@ class LogExtensions:
     render_state_tokens: int | None = None
     preemptions: int | None = None
     cached_tokens: int | None = None
+    logprobs_at: tuple[Piece, ...] = ()
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:
@@ -112,6 +121,10 @@ class RequestExtensions:
         deadline_ms: Deadline of the whole answer after arrival, beside an objective on its tokens.
         reader_tokens_per_s: Pace at which the answer is read, beside an objective without one.
         response_state: What the Responses API says of it later, opaque to QLM.
+        logprobs: Number of candidates per output token whose log probabilities the engine is asked for.
+        choice: Number of its answer, from 0, among those of the client's request; None if that has one.
+        choices: Answers of the client's request, each a request of its own here: a family.
+        prompts: Prompts of the client's request, each with the same number of answers.
         unknown: Fields of later versions.
     """
 
@@ -124,6 +137,10 @@ class RequestExtensions:
     deadline_ms: float | None = None
     reader_tokens_per_s: float | None = None
     response_state: str | None = None
+    logprobs: int | None = None
+    choice: int | None = None
+    choices: int | None = None
+    prompts: int | None = None
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:
@@ -147,6 +164,8 @@ def extensions_to_plain(extensions: Extensions) -> dict[str, Any]:
             value = extensions_to_plain(value) or None
         if value is not None:
             plain[name] = value
+    for offset, text in getattr(extensions, "logprobs_at", ()):
+        plain[f"logprobs.{offset}"] = text
     return plain | {name: json.loads(text) for name, text in extensions.unknown}
 
 
@@ -162,7 +181,19 @@ def extensions_from_plain(kind: type[E], plain: object, path: str = "extensions"
     if "cls" in known:
         known["cls"] = extensions_from_plain(ClassExtensions, known["cls"], f"{path}.cls")
     further = sorted(plain.keys() - set(_names(kind)))
+    if kind is LogExtensions:
+        known["logprobs_at"] = _pieces(plain, further)
+        further = [name for name in further if not _PIECE.fullmatch(name)]
     return kind(**known, unknown=tuple((name, _text(plain[name], f"{path}.{name}")) for name in further))
+
+
+def _pieces(plain: Mapping[str, Any], names: Sequence[str]) -> tuple[Piece, ...]:
+    given = [name for name in names if plain[name] is not None]
+    found = [(int(match[1]), plain[name]) for name in given if (match := _PIECE.fullmatch(name))]
+    for offset, text in found:
+        if not isinstance(text, str):
+            raise InvalidValueError(f"extensions.logprobs.{offset}", text, "a text")
+    return tuple(sorted(found))
 
 
 def merged(former: Merged, latter: Merged) -> Merged:
@@ -172,15 +203,29 @@ def merged(former: Merged, latter: Merged) -> Merged:
     values = {name: getattr(latter, name) for name in _names(type(latter))}
     unknown = sorted({**dict(former.unknown), **dict(latter.unknown)}.items())
     given = {name: value for name, value in values.items() if value is not None}
+    if isinstance(former, LogExtensions) and isinstance(latter, LogExtensions):
+        given["logprobs_at"] = former.logprobs_at + latter.logprobs_at
     return replace(former, **given, unknown=tuple(unknown))
 
 
+def without_logprobs(extensions: LogExtensions) -> LogExtensions:
+    """Return the fields of a log without its pieces of log probabilities."""
+    return replace(extensions, logprobs_at=()) if extensions.logprobs_at else extensions
+
+
+def only_logprobs(extensions: LogExtensions) -> LogExtensions:
+    """Return the pieces of log probabilities alone, which a reader of the output needs before its end."""
+    return LogExtensions(logprobs_at=extensions.logprobs_at) if extensions.logprobs_at else NO_LOG_EXTENSIONS
+
+
 def check_size(extensions: Extensions) -> None:
-    """Refuse extensions too long for one message or log entry.
+    """Refuse extensions too long for one message or log entry; log probabilities grow with its tokens.
 
     Raises:
         InvalidValueError: They are.
     """
+    if isinstance(extensions, LogExtensions):
+        extensions = without_logprobs(extensions)
     plain = extensions_to_plain(extensions)
     if not all(type(value) in _SHORT for value in plain.values()):
         size_bytes = len(json.dumps(plain, ensure_ascii=False).encode())

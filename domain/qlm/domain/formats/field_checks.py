@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.domain.slo import check_ms, check_pace
 
 RENDER_STATE_CHARACTERS_MAX: Final = 32_768
@@ -54,6 +55,10 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "render_state_tokens": _whole(0, 2**31 - 1),
     "preemptions": _whole(0, 2**31 - 1),
     "cached_tokens": _whole(0, 2**31 - 1),
+    "logprobs": _whole(0, LOGPROBS_MAX),
+    "choice": _whole(0, CALLS_MAX),
+    "choices": _whole(2, CALLS_MAX),
+    "prompts": _whole(1, CALLS_MAX),
     "task_id": _characters(1, NAME_CHARACTERS_MAX),
     "task_calls": _whole(0, CALLS_MAX),
     "task_deadline_ns": _whole(1, 2**63 - 1),

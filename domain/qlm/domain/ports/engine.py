@@ -45,6 +45,7 @@ class EngineCall:
         sampling: With max_tokens and min_tokens reduced accordingly.
         traceparent: W3C trace context that the engine's own span continues; empty for none.
         objective: For batch policies; None if there is nothing to say.
+        logprobs: Candidates per token whose log probabilities are wanted; None for none.
     """
 
     call_id: str
@@ -52,6 +53,7 @@ class EngineCall:
     sampling: Sampling
     traceparent: str = ""
     objective: CallObjective | None = None
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +64,13 @@ class EngineChunk:
         token_ids: New tokens.
         finish: `stop`, `length` or `abort` with the last chunk; None before.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
+        logprobs: Log probabilities of the new tokens, packed (`token_logprobs`); empty if none are wanted.
     """
 
     token_ids: TokenIds
     finish: str | None = None
     cached_tokens: int | None = None
+    logprobs: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +135,11 @@ class Engine(Protocol):
 class PushEngine(Protocol):
     """Engine that can pass on tokens as it reads them, so that no task has to wake for each."""
 
-    async def push(self, call: EngineCall, take: Callable[[TokenIds], None]) -> EngineChunk | None:
+    async def push(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         """Generate as `Engine.generate` does; return its last chunk, None if it was aborted while waiting.
 
         Args:
             call: The call.
-            take: Receives all tokens but those of the last chunk.
+            take: Receives all chunks but the last.
         """
         ...

@@ -7,6 +7,9 @@ from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.session_events import SendFinal
 
+Logprobs = Mapping[str, object] | None
+"""Log probabilities of the tokens of an event in the client's form; None if it did not ask for them."""
+
 
 class EventShape(Protocol):
     """Formats the events of one stream; each method may return nothing."""
@@ -15,20 +18,24 @@ class EventShape(Protocol):
         """Return what comes before the first text."""
         ...
 
-    def text(self, offset: int, text: str) -> bytes:
+    def text(self, offset: int, text: str, logprobs: Logprobs = None) -> bytes:
         """Return an event with text, behind which the client has `offset` output tokens."""
         ...
 
-    def ending(self, final: SendFinal) -> bytes:
+    def ending(self, final: SendFinal, logprobs: Logprobs = None) -> bytes:
         """Return the last events of a stream that ended well."""
         ...
 
-    def delta(self, offset: int, fields: Mapping[str, object]) -> bytes:
+    def delta(self, offset: int, fields: Mapping[str, object], logprobs: Logprobs = None) -> bytes:
         """Return the events of a derendered delta."""
         ...
 
     def derendered_end(
-        self, final: SendFinal, fields: Mapping[str, object], finish_reason: str | None
+        self,
+        final: SendFinal,
+        fields: Mapping[str, object],
+        finish_reason: str | None,
+        logprobs: Logprobs = None,
     ) -> bytes:
         """Return the last events of a derendered answer that ended well, with its last delta."""
         ...

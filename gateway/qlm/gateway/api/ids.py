@@ -15,3 +15,13 @@ def request_id(text: str) -> RequestId:
         if text.startswith(prefix):
             return RequestId(text.removeprefix(prefix))
     return RequestId(text)
+
+
+def member_id(id: RequestId, choice: int) -> RequestId:
+    """Return the id of the request of one answer, given the first one's; no other request has such an id."""
+    return RequestId(f"{id}.{choice}") if choice else id
+
+
+def first_id(id: RequestId) -> RequestId:
+    """Return the id of the first request of a family, given one of it or of a request without."""
+    return RequestId(id.partition(".")[0])

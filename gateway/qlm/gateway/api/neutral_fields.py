@@ -1,6 +1,6 @@
 """Fields without effect: accepted at values that change nothing, and only at those.
 
-Clients and benchmark tools fill in defaults of features QLM lacks (`logprobs: null`, `n: 1`). Any other
+Clients and benchmark tools fill in defaults of features QLM lacks (`best_of: 1`, `suffix: ""`). Any other
 value would change the answer, so it is refused by name rather than ignored.
 """
 
@@ -10,11 +10,9 @@ from typing import Any, Final
 from qlm.gateway.api.errors import invalid, shown
 
 _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
-    "n": (1,),
     "best_of": (1,),
     "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
-    "logprobs": (False,),
     "prompt_logprobs": (),
     "prediction": (),
     "guided_json": (),
@@ -41,7 +39,6 @@ COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
     **_SHARED,
     "response_format": ({"type": "text"},),
     "structured_outputs": (),
-    "echo": (False,),
     "suffix": ("",),
     "add_special_tokens": (True,),
     "prompt_embeds": (),
@@ -50,7 +47,6 @@ COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
 
 CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     **_SHARED,
-    "top_logprobs": (0,),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),

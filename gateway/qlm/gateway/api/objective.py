@@ -20,7 +20,7 @@ from qlm.domain.slo import (
     check_pace,
 )
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S, SPEECH_TOKENS_PER_S
-from qlm.gateway.api.schema import SloBody
+from qlm.gateway.api.bodies.parts import SloBody
 from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
 
 DEADLINE_HEADER: Final = "x-qlm-deadline-ms"

@@ -1,6 +1,6 @@
 """OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, cast
 
@@ -9,8 +9,17 @@ import orjson
 from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.fields.openai import AnswerMessage, ChatCompletion, Lateness, TextCompletion, Usage
-from qlm.gateway.api.ids import CHAT_PREFIX, TEXT_PREFIX
+from qlm.gateway.api.event_shape import Logprobs
+from qlm.gateway.api.fields.openai import (
+    AnswerMessage,
+    ChatCompletion,
+    ChatLogprobs,
+    Lateness,
+    TextCompletion,
+    TextLogprobs,
+    Usage,
+)
+from qlm.gateway.api.ids import CHAT_PREFIX, TEXT_PREFIX, first_id
 from qlm.gateway.api.lateness import lateness
 from qlm.gateway.core.session_events import SendFinal
 
@@ -25,7 +34,7 @@ _NS_PER_S: Final = 1_000_000_000
 def answer_id(metadata: RequestMetadata) -> str:
     """Return the id of the answer object."""
     prefix = CHAT_PREFIX if metadata.answer.kind is AnswerKind.CHAT else TEXT_PREFIX
-    return f"{prefix}{metadata.id}"
+    return f"{prefix}{first_id(metadata.id)}"
 
 
 def usage(
@@ -48,13 +57,17 @@ def usage(
 
 
 def answer_object(
-    metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None = None
+    metadata: RequestMetadata,
+    final: SendFinal,
+    tier: str,
+    fingerprint: str | None = None,
+    logprobs: Logprobs = None,
 ) -> ChatCompletion | TextCompletion:
     """Return the whole answer of a request that ended well; `fingerprint` is that of its model."""
     if metadata.answer.kind is AnswerKind.CHAT:
         message = {"content": final.text}
-        return chat_object(metadata, final, tier, fingerprint, message, final.finish_reason)
-    return _text(metadata, final, tier, fingerprint)
+        return chat_object(metadata, final, tier, fingerprint, message, final.finish_reason, logprobs)
+    return _text(metadata, final, tier, fingerprint, logprobs)
 
 
 def chat_object(
@@ -64,6 +77,7 @@ def chat_object(
     fingerprint: str | None,
     message: Mapping[str, object],
     finish_reason: str | None,
+    logprobs: Logprobs = None,
 ) -> ChatCompletion:
     """Return the whole answer to a conversation, with the fields of its message."""
     fields = {"role": "assistant", **message, "refusal": None}
@@ -74,9 +88,9 @@ def chat_object(
         "model": metadata.model,
         "choices": [
             {
-                "index": 0,
+                "index": metadata.extensions.choice or 0,
                 "message": cast("AnswerMessage", fields),
-                "logprobs": None,
+                "logprobs": cast("ChatLogprobs | None", logprobs),
                 "finish_reason": finish_reason,
                 "stop_reason": final.stop_reason,
             }
@@ -87,7 +101,13 @@ def chat_object(
     }
 
 
-def _text(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> TextCompletion:
+def _text(
+    metadata: RequestMetadata,
+    final: SendFinal,
+    tier: str,
+    fingerprint: str | None,
+    logprobs: Logprobs,
+) -> TextCompletion:
     return {
         "id": answer_id(metadata),
         "object": "text_completion",
@@ -95,9 +115,9 @@ def _text(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: s
         "model": metadata.model,
         "choices": [
             {
-                "index": 0,
-                "text": final.text,
-                "logprobs": None,
+                "index": metadata.extensions.choice or 0,
+                "text": metadata.answer.echo_text + final.text,
+                "logprobs": cast("TextLogprobs | None", logprobs),
                 "finish_reason": final.finish_reason,
                 "stop_reason": final.stop_reason,
             }
@@ -106,6 +126,41 @@ def _text(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: s
         "service_tier": tier,
         "system_fingerprint": fingerprint,
     }
+
+
+def family_usage(answers: Sequence[tuple[RequestMetadata, SendFinal]]) -> Usage:
+    """Return the token counts of all answers to one request; each prompt counts once, as in vLLM."""
+    metadata = answers[0][0]
+    per_prompt = len(answers) // (metadata.extensions.prompts or 1)
+    first_answers = [each for each in answers if (each[0].extensions.choice or 0) % per_prompt == 0]
+    prompt_tokens = sum(each.prompt_tokens for each, _ in first_answers)
+    completion_tokens = sum(final.offset for _, final in answers)
+    counts: Usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+    cached = [final.cached_tokens for _, final in first_answers if final.cached_tokens is not None]
+    if len(cached) == len(first_answers):
+        counts["prompt_tokens_details"] = {"cached_tokens": sum(cached)}
+    return counts
+
+
+class FamilyEnd:
+    """The ends of the answers of one stream, which it ends together.
+
+    Attributes:
+        answers: Those that have ended well.
+        failed: One has ended badly, and with it the stream.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[RequestMetadata, SendFinal]] = []
+        self.failed = False
+
+    def ended(self, metadata: RequestMetadata, final: SendFinal) -> None:
+        """Note the end of an answer."""
+        self.answers.append((metadata, final))
 
 
 class StreamForm(Enum):
@@ -134,6 +189,7 @@ class StreamShape:
         form: StreamForm = StreamForm.STANDARD,
         include_usage: bool = False,
         continuous_usage: bool = False,
+        family: FamilyEnd | None = None,
     ) -> None:
         """Prepare a stream.
 
@@ -144,6 +200,7 @@ class StreamShape:
             form: Which lines it has.
             include_usage: End with an event that has the usage and no choices.
             continuous_usage: Write the usage so far in each event (vLLM's extension).
+            family: Gets the end of an answer that is one of several in the stream; they end it together.
         """
         self._metadata = metadata
         self._chat = metadata.answer.kind is AnswerKind.CHAT
@@ -151,6 +208,8 @@ class StreamShape:
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
         self._id_seen = False
+        self._family = family
+        self._index = metadata.extensions.choice or 0
         head = {
             "id": answer_id(metadata),
             "object": "chat.completion.chunk" if self._chat else "text_completion",
@@ -162,46 +221,49 @@ class StreamShape:
         # The bytes of an event up to the value of "choices".
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
         text_field = b'"delta":{"content":' if self._chat else b'"text":'
-        self._before_text = self._head + b'[{"index":0,' + text_field
+        self._choice = self._head + b'[{"index":%d,' % self._index
+        self._before_text = self._choice + text_field
 
     def role(self) -> bytes:
         """Return the first event of a chat stream; nothing for completions."""
         if not self._chat:
             return b""
-        delta = (
-            b'[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-        )
-        return self._event(0, self._head + delta)
+        delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        return self._event(0, self._choice + delta)
 
-    def text(self, offset: int, text: str) -> bytes:
-        """Return an event with text."""
-        return self._event(offset, self._text(text, None))
+    def text(self, offset: int, text: str, logprobs: Logprobs = None) -> bytes:
+        """Return an event with text, and the log probabilities of its tokens if there are any."""
+        return self._event(offset, self._text(text, None, logprobs))
 
-    def _text(self, text: str, final: SendFinal | None) -> bytes:
+    def _text(self, text: str, final: SendFinal | None, logprobs: Logprobs) -> bytes:
         closing = b"}" if self._chat else b""
         reasons = b"null" if final is None else _reasons(final)
-        whole = orjson.dumps(text) + closing + b',"logprobs":null,"finish_reason":' + reasons + b"}]"
+        whole = orjson.dumps(text) + closing + _logprobs(logprobs) + b',"finish_reason":' + reasons + b"}]"
         return self._before_text + whole
 
-    def ending(self, final: SendFinal) -> bytes:
+    def ending(self, final: SendFinal, logprobs: Logprobs = None) -> bytes:
         """Return the last events of a stream that ended well; they say whether it was late."""
         if self._chat and not final.text:
-            choice = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":' + _reasons(final) + b"}]"
-            body = self._head + choice
+            body = self._choice + b'"delta":{}' + _logprobs(logprobs)
+            body += b',"finish_reason":' + _reasons(final) + b"}]"
         else:
-            body = self._text(final.text, final)
+            body = self._text(final.text, final, logprobs)
         return self._last(final, body)
 
-    def delta(self, offset: int, fields: Mapping[str, object]) -> bytes:
+    def delta(self, offset: int, fields: Mapping[str, object], logprobs: Logprobs = None) -> bytes:
         """Return an event with the fields of a derendered delta."""
-        choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": None}
+        choice = {"index": self._index, "delta": fields, "logprobs": logprobs, "finish_reason": None}
         return self._event(offset, self._head + orjson.dumps([choice]))
 
     def derendered_end(
-        self, final: SendFinal, fields: Mapping[str, object], finish_reason: str | None
+        self,
+        final: SendFinal,
+        fields: Mapping[str, object],
+        finish_reason: str | None,
+        logprobs: Logprobs = None,
     ) -> bytes:
         """Return the last events of a derendered answer that ended well, with its last delta."""
-        choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
+        choice = {"index": self._index, "delta": fields, "logprobs": logprobs, "finish_reason": finish_reason}
         return self._last(final, self._head + orjson.dumps([choice]))
 
     def _last(self, final: SendFinal, body: bytes) -> bytes:
@@ -209,13 +271,23 @@ class StreamShape:
         if late is not None:
             body += b',"qlm":' + orjson.dumps(late)
         last = self._event(final.offset, body, late)
-        if self._include_usage:
-            counts = orjson.dumps(usage(self._metadata, final.offset, final.cached_tokens, late))
-            last += self._close(final.offset, self._head + b'[],"usage":' + counts)
-        return last + DONE
+        if self._family is not None:
+            self._family.ended(self._metadata, final)
+            return last
+        return last + self.closing(
+            final.offset, usage(self._metadata, final.offset, final.cached_tokens, late)
+        )
+
+    def closing(self, offset: int, counts: Usage) -> bytes:
+        """Return what follows the last answer: the token counts, if they are wanted, and the end."""
+        if not self._include_usage:
+            return DONE
+        return self._close(offset, self._head + b'[],"usage":' + orjson.dumps(counts)) + DONE
 
     def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
         """Return the last events of a stream that ended badly."""
+        if self._family is not None:
+            self._family.failed = True
         late = lateness(attainment)
         data = error.body() if late is None else error.body() | {"qlm": late}
         event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(data) + b"\n\n"
@@ -244,6 +316,10 @@ class StreamShape:
             return b""
         self._id_seen = True
         return b"id: %d\n" % offset
+
+
+def _logprobs(value: Logprobs) -> bytes:
+    return b',"logprobs":null' if value is None else b',"logprobs":' + orjson.dumps(value)
 
 
 def _reasons(final: SendFinal) -> bytes:

@@ -1,19 +1,22 @@
 """Request bodies that clients may send."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 from pydantic_core import ErrorDetails
 
+from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.domain.request import PRIORITY_LIMIT
+from qlm.gateway.api.bodies.parts import SloBody, StreamOptions, Strict
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import CONTENT, Message
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
@@ -26,7 +29,6 @@ from qlm.gateway.api.rendered_fields import (
     without_effect,
 )
 from qlm.gateway.api.suggestions import suggestion
-from qlm.gateway.core.limits import P_MET_MIN_MAX
 
 _INT64_MAX: Final = 2**63 - 1
 STOPS_MAX: Final = 4
@@ -40,45 +42,11 @@ StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+Prompts = str | list[int] | list[str] | list[list[int]]
+"""One or several prompts."""
 
 
-class StreamOptions(_Strict):
-    """Contents of a stream besides text."""
-
-    include_usage: bool = False  # End with an event that has the token counts and no choices
-    continuous_usage_stats: bool = False  # Token counts so far in each event, as in vLLM
-    include_obfuscation: bool = False  # Accepted, not used
-
-
-class SloBody(_Strict):
-    """The objective: a deadline, first-token and per-token times, or a first token and a reading speed.
-
-    A deadline may come beside the others: both count. Times are from 0.01 ms to 30 days.
-    """
-
-    deadline_ms: float | None = None  # The whole answer within this time of arrival
-    # The deadline as a time: RFC 3339 with its offset from UTC, or seconds since the epoch, at most 30 days
-    # ahead.
-    deadline_at: float | str | None = None
-    ttft_ms: float | None = None  # The first token within this time of arrival
-    tpot_ms: float | None = None  # Time per token after the first one; together with `ttft_ms`
-    # Reading speed after the first token; together with `ttft_ms`, in place of `tpot_ms`.
-    tokens_per_s: float | None = None
-    # A usual pace in place of `tokens_per_s`: 4.8 tokens per second for `reading`, 3.3 for `speech`. Without
-    # `ttft_ms`, the first token within a second.
-    reader: Literal["reading", "speech"] | None = None
-    # `serve` answers a late request late; `drop` ends it as `expired` when its deadline has passed.
-    on_miss: Literal["serve", "drop"] = "serve"
-    # Refuse (429) unless the objective is forecast to be met with this probability; without,
-    # `limits.p_met_min` of the configuration.
-    p_met_min: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
-    # Promise that at least this share of the requests of its class meet the objective, as far as plans can.
-    p_met: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
-
-
-class _Body(_Strict):
+class _Body(Strict):
     """The fields of both routes."""
 
     # A name from `GET /v1/models`; without, the only one.
@@ -94,6 +62,8 @@ class _Body(_Strict):
     # Sampling, as in vLLM; 0 and -1 are all tokens.
     top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
+    # Answers to each prompt, each a request of its own in the queue; together at most `limits.choices_max`.
+    n: Annotated[int, Field(ge=1)] = 1
     seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX)] | None = None  # Seed of the sampling
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
@@ -151,22 +121,52 @@ class _Body(_Strict):
 class CompletionBody(_Body):
     """Body of POST /v1/completions."""
 
-    prompt: (
-        str | list[TokenId] | list[str] | list[list[TokenId]]
-    )  # Text or token ids, or a list with one of them
+    # Text or token ids, or a list of texts or of lists of token ids: each gets answers of its own.
+    prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
+    echo: bool = False  # Begin each answer with its prompt
+    # Log probabilities of this number of candidates for each token of the answer, besides the token itself.
+    logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX)] | None = None
+
+    @field_validator("logprobs")
+    @classmethod
+    def _not_of_the_prompt(cls, logprobs: int | None, info: ValidationInfo) -> int | None:
+        if logprobs is not None and info.data.get("echo"):
+            raise ValueError("null beside echo: log probabilities of prompts are not supported")
+        return logprobs
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _none_for_false(cls, value: object) -> object:
+        return None if value is False else value
+
+    @property
+    def engine_logprobs(self) -> int | None:
+        """Candidates per token to ask the engine for, the sampled token included; None without."""
+        return None if self.logprobs is None else self.logprobs + 1
 
     @field_validator("prompt")
     @classmethod
-    def _one_prompt(cls, prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[int]:
-        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-            if len(prompt) > 1:
-                raise ValueError(
-                    f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
-                )
-            return cls._one_prompt(prompt[0])
-        if not prompt:
+    def _not_empty(cls, prompt: Prompts) -> Prompts:
+        if not prompt or (isinstance(prompt, list) and any(each in ("", []) for each in prompt)):
             raise ValueError("a prompt of at least one token")
-        return prompt if isinstance(prompt, str) else [each for each in prompt if isinstance(each, int)]
+        # A list with one prompt is that prompt.
+        one = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else None
+        return one if isinstance(one, str | list) else prompt
+
+    @property
+    def prompts(self) -> Sequence[str | list[int]]:
+        """The prompts, each a text or token ids."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        several = [each for each in self.prompt if isinstance(each, str | list)]
+        return several or ([each for each in self.prompt if isinstance(each, int)],)
+
+    @property
+    def singles(self) -> Sequence["CompletionBody"]:
+        """Bodies with one prompt each."""
+        if len(self.prompts) == 1:
+            return (self,)
+        return [self.model_copy(update={"prompt": each}) for each in self.prompts]
 
 
 class ChatBody(_Body):
@@ -174,6 +174,9 @@ class ChatBody(_Body):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
+    logprobs: bool = False  # Log probabilities of the answer's tokens
+    # Candidates for each of these tokens, the token itself first; needs `logprobs`.
+    top_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] = 0
     # Tools that the model may call. This field and those below need the model's render tier.
     tools: Annotated[list[Tool], Field(max_length=1000)] | None = None
     # `auto` lets the model choose, `none` forbids calls, `required` asks for one, an object names the tool.
@@ -193,6 +196,23 @@ class ChatBody(_Body):
         if choice is not None and not is_tool_choice(choice):
             raise ValueError(TOOL_CHOICES)
         return choice
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _beside_logprobs(cls, top: int, info: ValidationInfo) -> int:
+        if top and not info.data.get("logprobs"):
+            raise ValueError("0 without logprobs true")
+        return top
+
+    @property
+    def engine_logprobs(self) -> int | None:
+        """Candidates per token to ask the engine for, the sampled token included; None without."""
+        return self.top_logprobs if self.logprobs else None
+
+    @property
+    def singles(self) -> Sequence["ChatBody"]:
+        """Bodies with one prompt each."""
+        return (self,)
 
     @property
     def needs_render(self) -> str | None:
@@ -309,7 +329,7 @@ def explained(error: ValidationError, body: type[BaseModel]) -> ApiError:
 
 
 _UNIONS: Final = {
-    "prompt": "a string, a list of token ids (each 0 or more), or a list with one of them",
+    "prompt": "a string, a list of token ids (each 0 or more), or a list of strings or of such lists",
     "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
     "content": CONTENT,
     "deadline_at": "seconds since the epoch or an RFC 3339 time",

@@ -37,6 +37,10 @@ COMPLETION_TOKENS: Final = 16
 """Output limit of /v1/completions without one, as of OpenAI and vLLM."""
 
 
+ECHO_CHARACTERS_MAX: Final = 65_536
+"""Longest prompt that is repeated: it becomes part of the metadata that message and shared state hold."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """The facts of a request besides its body.
@@ -92,6 +96,7 @@ def to_metadata(
             stop=body.stops,
             skip_special_tokens=body.skip_special_tokens,
             include_stop=body.include_stop_str_in_output,
+            echo_text=_echo_text(body, prompt_ids, served),
         ),
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
@@ -105,10 +110,11 @@ def _extensions(
 ) -> RequestExtensions:
     least = p_met_min(body.slo, arrival.headers, limits) or None
     promised = p_met(body.slo, arrival.headers)
-    if least is None and promised is None and objective.deadline_ms is None:
+    logprobs = body.engine_logprobs
+    if least is None and promised is None and objective.deadline_ms is None and logprobs is None:
         return NO_REQUEST_EXTENSIONS
     cls = NO_CLASS_EXTENSIONS if promised is None else ClassExtensions(p_met=promised)
-    return RequestExtensions(cls=cls, p_met=least, deadline_ms=objective.deadline_ms)
+    return RequestExtensions(cls=cls, p_met=least, deadline_ms=objective.deadline_ms, logprobs=logprobs)
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:
@@ -159,6 +165,16 @@ def chat_messages(messages: list[Message]) -> list[ChatMessage]:
         )
         for each in messages
     ]
+
+
+def _echo_text(body: Body, prompt_ids: TokenIds, served: ServedModel) -> str:
+    if isinstance(body, ChatBody) or not body.echo:
+        return ""
+    text = body.prompt if isinstance(body.prompt, str) else served.tokenizer.decode(prompt_ids)
+    if len(text) > ECHO_CHARACTERS_MAX:
+        have = f"prompt has {len(text)} characters; expected at most {ECHO_CHARACTERS_MAX} with echo"
+        raise ApiError(status=400, message=have, param="echo", code="invalid_value")
+    return text
 
 
 def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: GatewayLimits) -> Sampling:

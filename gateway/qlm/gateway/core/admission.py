@@ -79,16 +79,18 @@ def decide(
     prompt_tokens: int,
     forecast: CurrentForecast | None = None,
     query: AdmissionQuery | None = None,
+    requests: int = 1,
 ) -> Admit | Refuse:
-    """Decide on one request.
+    """Decide on one request, or on a family of requests together.
 
     Args:
         load: The latest load of the cluster.
         limits: Limits of the gateway.
         cls: Class of the request.
-        prompt_tokens: Length of its prompt.
+        prompt_tokens: Length of its prompt, or of the prompts of all.
         forecast: The controller's forecast as of now; None without one.
         query: Its objective and required probability; None to skip that check.
+        requests: Number of requests.
     """
     if limits.refuse_without_instance and load.at_ns is not None and cls.model not in load.live_models:
         message = f"no live instance can serve the model {cls.model}"
@@ -99,11 +101,11 @@ def decide(
             retry_after_s=min(RETRY_UNKNOWN_S, limits.retry_after_max_s),
         )
     waiting = load.waiting + load.accepted_since
-    if waiting >= limits.queue_depth_max:
+    if waiting + requests > limits.queue_depth_max:
         excess = waiting - (1 - FREE_SHARE) * limits.queue_depth_max
         return _full(load, limits, forecast, "queue_full", f"{waiting} requests wait", excess)
     in_class = sum(load.waiting_by_class.get(each, 0) for each in (cls, cls.missed()))
-    if limits.class_depth_max is not None and in_class >= limits.class_depth_max:
+    if limits.class_depth_max is not None and in_class + requests > limits.class_depth_max:
         what = f"{in_class} requests of class {cls.queue} wait, late ones included"
         excess = in_class - (1 - FREE_SHARE) * limits.class_depth_max
         return _full(load, limits, forecast, "class_full", what, excess, cls)

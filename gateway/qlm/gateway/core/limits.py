@@ -34,6 +34,7 @@ class LimitsConfig(BaseModel):
         prompt_tokens_max: Longest prompt accepted, whatever the model's context.
         default_max_tokens: Largest output limit of a request that names none; without it, chats may fill the
             context, or have the `max_new_tokens` of their model, and completions have 16 tokens.
+        choices_max: Most answers of one request: `n` times the number of its prompts.
         keepalive_s: A stream without output for this time gets a comment.
         resumable_streams: Streams are resumable even if their clients do not ask for that by `x-qlm-stream`.
         resume_grace_stream_s: A broken resumable stream may be resumed for this time before its request is
@@ -72,6 +73,7 @@ class LimitsConfig(BaseModel):
     body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
     prompt_tokens_max: _Count = 1_000_000
     default_max_tokens: _Count | None = None
+    choices_max: _Count = 128
     keepalive_s: _Duration = 10.0
     resumable_streams: bool = False
     resume_grace_stream_s: float = Field(10.0, ge=0, le=86_400)

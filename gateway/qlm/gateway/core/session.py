@@ -11,6 +11,7 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from qlm.domain.attainment import OutputTimes
+from qlm.domain.formats.token_logprobs import LogprobLog, TokenLogprob, decoded
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -98,6 +99,8 @@ class Session:
         self._shown = shown
         self._sent = 0 if replays else shown
         self._ids: list[int] = []
+        top = metadata.extensions.logprobs
+        self._logprobs = None if top is None else LogprobLog(top)
         self._pieces: list[str] = []
         self._reading = False
         self._read_again = False
@@ -155,6 +158,9 @@ class Session:
     def _take(self, new: OutputSlice, now_ns: int) -> list[Action]:
         """Take a slice of the log at any offset."""
         have = len(self._ids)
+        if self._logprobs is not None:
+            for piece in new.extensions.logprobs_at:
+                self._logprobs.put(*decoded(piece))
         if new.offset > have:
             return self._start_read()
         if not self._agrees(new):
@@ -202,12 +208,13 @@ class Session:
         if self._gone_at_ns is not None:
             return []
         self._keepalive_at_ns = now_ns + self._timing.keepalive_ns
-        return [SendEvent(self._text.tokens, piece, self._unsent())]
+        return [SendEvent(self._text.tokens, piece, *self._unsent())]
 
-    def _unsent(self) -> TokenIds:
+    def _unsent(self) -> tuple[TokenIds, Sequence[TokenLogprob]]:
         """Return the tokens of the answer that were not sent before, and mark them as sent."""
         since, self._sent = self._sent, self._text.tokens
-        return tuple(self._ids[since : self._sent])
+        logprobs = () if self._logprobs is None else self._logprobs.tokens(since, self._sent)
+        return tuple(self._ids[since : self._sent]), logprobs
 
     def _end(self, outcome: Outcome, detail: str, cached_tokens: int | None = None) -> SendFinal:
         self.over = True
@@ -215,7 +222,10 @@ class Session:
         reason = finish_reason(text, outcome) if outcome.ok else None
         rest = "".join((*self._pieces, text.finish()))
         named = text.stop_reason if reason == "stop" else None
-        return SendFinal(text.tokens, rest, reason, outcome, detail, self._unsent(), named, cached_tokens)
+        ids, logprobs = self._unsent()
+        return SendFinal(
+            text.tokens, rest, reason, outcome, detail, ids, named, cached_tokens, logprobs=logprobs
+        )
 
     def _lost(self, detail: str, log_end: int) -> list[Action]:
         final = self._end(Outcome.OUTPUT_LOST, detail)

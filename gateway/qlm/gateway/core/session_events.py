@@ -1,8 +1,10 @@
 """Events and actions of a session, as plain values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qlm.domain.attainment import UNDECIDED, Attainment
+from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -76,11 +78,13 @@ class SendEvent:
         offset: Output tokens shown so far.
         text: The new text.
         token_ids: The tokens since the event before, up to `offset`.
+        logprobs: Their log probabilities, if the request asked for them.
     """
 
     offset: int
     text: str
     token_ids: TokenIds = ()
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class SendFinal:
         stop_reason: Stop string or token that ended it, as in vLLM; None at the model's own end or the limit.
         cached_tokens: Prompt tokens found in the prefix cache; None if that is not known.
         attainment: Whether the request met its objective; the hub judges that.
+        logprobs: Log probabilities of `token_ids`, if the request asked for them.
     """
 
     offset: int
@@ -113,6 +118,7 @@ class SendFinal:
     stop_reason: int | str | None = None
     cached_tokens: int | None = None
     attainment: Attainment = UNDECIDED
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,14 @@ class Tokenizer(Protocol):
         """
         ...
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens on their own, special ones included; invalid bytes become U+FFFD."""
+        ...
+
+    def token_text(self, id: int) -> str:
+        """Return the text of one token on its own, with the spaces with which it begins."""
+        ...
+
     def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
         """Begin the text of an answer that follows a prompt ending in `prompt_tail`."""
         ...

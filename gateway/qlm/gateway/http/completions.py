@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from qlm.domain.errors import QlmError
 from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.api.bodies.parts import StreamOptions
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.lateness import lateness_headers
@@ -21,7 +22,6 @@ from qlm.gateway.api.schema import (
     Body,
     ChatBody,
     CompletionBody,
-    StreamOptions,
     parse_chat,
     parse_completion,
     parse_json,
@@ -33,10 +33,13 @@ from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of
 from qlm.gateway.http.derendered import answer_of, sink_of
 from qlm.gateway.http.document.accepts import accepts
+from qlm.gateway.http.families.answers import stream_family, whole_family
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.sinks import EventSource, WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
+from qlm.gateway.observability.tracing import Attempt
+from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.intake import Prepared
 from qlm.gateway.sessions.subscription import Subscription
@@ -111,6 +114,8 @@ async def _create(
         body = parse(plain)
         asked = stream_form(headers, default=default_form(gateway))
         form = asked if body.stream else StreamForm.PLAIN
+        if answers_wanted(body) > 1:
+            return await _create_family(gateway, body, plain, headers, attempt, form)
         call = None if detached else gateway.intake.sdk_call(body, plain, headers)
         returns = form is StreamForm.RESUMABLE or call is not None
         prepared = None if call is None else await gateway.intake.taken_up(call)
@@ -123,6 +128,30 @@ async def _create(
         if body.stream:
             return await _stream(gateway, body, prepared, form)
         return await _whole(gateway, prepared, call)
+
+
+async def _create_family(
+    gateway: Gateway,
+    body: Body,
+    plain: dict[str, Any],
+    headers: Mapping[str, str],
+    attempt: Attempt,
+    form: StreamForm,
+) -> Created:
+    detached = "respond-async" in headers.get("prefer", "").lower()
+    if form is StreamForm.RESUMABLE and (STREAM_HEADER in headers or RESUME_HEADER in headers):
+        message = f"{STREAM_HEADER} is resumable; expected no such stream with several answers"
+        raise invalid(STREAM_HEADER, message, "unsupported_value")
+    members = await gateway.families.prepare(body, plain, headers, detached=detached)
+    attempt.id = members[0].metadata.id
+    if detached:
+        await gateway.families.accept_detached(members)
+        return _accepted(members[0])
+    if not body.stream:
+        return await whole_family(gateway, members)
+    return await stream_family(
+        gateway, body, members, StreamForm.STANDARD if form is StreamForm.RESUMABLE else form
+    )
 
 
 def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:

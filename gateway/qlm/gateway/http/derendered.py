@@ -1,7 +1,9 @@
 """Answers whose messages the render tier makes: whole, and as a stream."""
 
+from collections.abc import Mapping
 from functools import partial
 
+from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
@@ -9,12 +11,18 @@ from qlm.gateway.api.event_shape import EventShape
 from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import answer_object, chat_object
+from qlm.gateway.core.answer_logprobs import AnswerLogprobs, answer_logprobs
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.sinks import Buffered, StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
 from qlm.gateway.sessions.gateway import Gateway
+
+
+def is_replayed(metadata: RequestMetadata) -> bool:
+    """Return whether what a stream sends depends on the tokens that its client has been shown before."""
+    return is_derendered(metadata) or metadata.extensions.logprobs is not None
 
 
 def is_derendered(metadata: RequestMetadata) -> bool:
@@ -30,9 +38,11 @@ def sink_of(
     Raises:
         ApiError: The model has no render tier here, and the answer needs one.
     """
+    logprobs = answer_logprobs(metadata, gateway.models.named(metadata.model).tokenizer)
     if not is_derendered(metadata):
-        return StreamSink(shape, shown)
-    return DerenderedSink(shape, Deltas(_client(gateway, metadata), metadata), shown)
+        return StreamSink(shape, shown, logprobs, metadata.answer.echo_text)
+    deltas = Deltas(_client(gateway, metadata), metadata)
+    return DerenderedSink(shape, deltas, shown, logprobs=logprobs)
 
 
 async def answer_of(
@@ -45,10 +55,13 @@ async def answer_of(
     """
     tier = tier_of(metadata.slo, gateway.limits)
     fingerprint = gateway.models.fingerprint(metadata.model)
+    begun = answer_logprobs(metadata, gateway.models.named(metadata.model).tokenizer)
+    logprobs = None if begun is None else begun.take(final.token_ids, final.logprobs)
     if not is_derendered(metadata):
-        return answer_object(metadata, final, tier, fingerprint)
+        return answer_object(metadata, final, tier, fingerprint, logprobs)
     message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, final))
-    return chat_object(metadata, final, tier, fingerprint, message.fields, message.finish_reason)
+    fields, reason = message.fields, message.finish_reason
+    return chat_object(metadata, final, tier, fingerprint, fields, reason, logprobs)
 
 
 def _client(gateway: Gateway, metadata: RequestMetadata) -> RenderClient:
@@ -65,7 +78,13 @@ class DerenderedSink(Buffered):
     """
 
     def __init__(
-        self, shape: EventShape, deltas: Deltas, shown: int, *, patience_s: float = PATIENCE_S
+        self,
+        shape: EventShape,
+        deltas: Deltas,
+        shown: int,
+        *,
+        patience_s: float = PATIENCE_S,
+        logprobs: AnswerLogprobs | None = None,
     ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
         super().__init__()
@@ -74,12 +93,15 @@ class DerenderedSink(Buffered):
         self._patience = Patience(patience_s)
         self._shown = shown
         self._ids: list[int] = []
+        self._logprobs = logprobs
+        self._scores: list[TokenLogprob] = []
         self._final: SendFinal | None = None
         self._comments = False
 
     def event(self, event: SendEvent) -> None:
         """Add tokens."""
         self._ids += event.token_ids
+        self._scores += event.logprobs
         self._ready.set()
 
     def keep_alive(self) -> None:
@@ -90,6 +112,7 @@ class DerenderedSink(Buffered):
     def final(self, final: SendFinal) -> None:
         """Add the last tokens and the end."""
         self._ids += final.token_ids
+        self._scores += final.logprobs
         self._final = final
         self._ready.set()
 
@@ -139,7 +162,15 @@ class DerenderedSink(Buffered):
         offset = self._deltas.tokens
         if final is not None:
             self._closed = True
-            return self._shape.derendered_end(final, made.fields, made.finish_reason)
+            logprobs = self._scored(final.offset)
+            return self._shape.derendered_end(final, made.fields, made.finish_reason, logprobs)
         if not made.fields or offset <= self._shown:
             return b""
-        return self._shape.delta(offset, made.fields)
+        return self._shape.delta(offset, made.fields, self._scored(offset))
+
+    def _scored(self, end: int) -> Mapping[str, object] | None:
+        """Return the log probabilities of the tokens up to `end` that no event had."""
+        if self._logprobs is None or (start := self._logprobs.taken) >= end:
+            return None
+        skip = max(0, self._shown - start)
+        return self._logprobs.take(tuple(self._ids[start:end]), self._scores[start:end], skip=skip)

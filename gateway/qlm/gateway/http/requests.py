@@ -13,9 +13,11 @@ from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
-from qlm.gateway.http.derendered import answer_of, is_derendered, sink_of
+from qlm.gateway.http.derendered import is_replayed, sink_of
+from qlm.gateway.http.families.answers import family_object
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json, StreamAnswer
+from qlm.gateway.sessions.families.members import members_of, other_members
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
 from qlm.gateway.sessions.resume import resume
@@ -28,14 +30,19 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     """Answer GET /v1/requests/{id}: the state of a request, and OpenAI's answer object once it has one."""
     record = await _known(gateway, request)
     headers = {"x-request-id": record.metadata.id}
-    if record.outcome is None:
-        return Json(cast("RequestAnswer", _status(gateway, record)), headers)
-    final = await final_answer(gateway, record)
+    members = await members_of(gateway.store, record)
+    if (running := next((each for each in members if each.outcome is None), None)) is not None:
+        status = cast("RequestAnswer", _status(gateway, running))
+        status["id"] = record.metadata.id
+        return Json(status, headers)
+    finals = [await final_answer(gateway, each) for each in members]
+    final = next((each for each in finals if not each.outcome.ok), finals[0])
     ended = replace(record, outcome=final.outcome)
     status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
         try:
-            status["response"] = await answer_of(gateway, record.metadata, final)
+            answers = [(each.metadata, end) for each, end in zip(members, finals, strict=True)]
+            status["response"] = await family_object(gateway, answers)
         except ApiError as error:
             status["error"] = error.body()["error"]
         return Json(status, headers)
@@ -52,6 +59,8 @@ async def cancel_request(gateway: Gateway, request: HttpRequest) -> Json[Request
 async def cancel(gateway: Gateway, request: HttpRequest, why: str) -> Json[RequestStatus]:
     """Cancel the request that the path names; `why` says on whose behalf."""
     record = await _known(gateway, request)
+    for further in other_members(record.metadata):
+        await gateway.store.cancel(further, why=why)
     after = await gateway.store.cancel(record.metadata.id, why=why)
     return Json(_status(gateway, after or record), {"x-request-id": record.metadata.id})
 
@@ -68,7 +77,7 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
         include_usage=request.query_params.get("include_usage") == "true",
     )
     sink = sink_of(gateway, record.metadata, shape, shown)
-    grace_s, replays = gateway.limits.resume_grace_stream_s, is_derendered(record.metadata)
+    grace_s, replays = gateway.limits.resume_grace_stream_s, is_replayed(record.metadata)
     subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s, replays=replays)
     return stream_answer(gateway, subscription, sink)
 

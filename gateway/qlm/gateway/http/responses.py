@@ -14,7 +14,7 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.openai import ErrorAnswer
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.connections.body import BODY, Body
-from qlm.gateway.http.sinks import EventSource, WholeSink
+from qlm.gateway.http.sinks import EventSource, WholeSource
 
 Fields_co = TypeVar("Fields_co", covariant=True)
 
@@ -164,7 +164,7 @@ class WholeAnswer(_Waiting):
 
     def __init__(
         self,
-        sink: WholeSink,
+        sink: WholeSource,
         disconnected: Callable[[], None],
         headers: Mapping[str, str],
         render: Callable[[SendFinal], Awaitable[Response]],

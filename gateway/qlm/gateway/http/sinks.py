@@ -1,11 +1,13 @@
 """Sinks of HTTP answers: server-sent events, and whole answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from qlm.gateway.api.errors import ApiError, from_outcome
 from qlm.gateway.api.event_shape import EventShape
+from qlm.gateway.core.answer_logprobs import AnswerLogprobs
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 
 Write = Callable[[bytes], bool]
@@ -81,10 +83,22 @@ class StreamSink(Buffered):
     The buffer of a client that reads slowly is bounded by the length of its answer.
     """
 
-    def __init__(self, shape: EventShape, shown: int) -> None:
-        """Begin a stream to a client that already has `shown` output tokens."""
+    def __init__(
+        self, shape: EventShape, shown: int, logprobs: AnswerLogprobs | None = None, echo: str = ""
+    ) -> None:
+        """Begin a stream to a client that already has `shown` output tokens.
+
+        Args:
+            shape: The form of its events.
+            shown: Output tokens that the client has.
+            logprobs: Log probabilities of the answer, to which all its tokens come; None for none.
+            echo: Text before the answer.
+        """
         super().__init__()
         self._shape = shape
+        self._shown = shown
+        self._logprobs = logprobs
+        self._echo = "" if shown else echo
         self._begun = shown > 0
         self._chunks: list[bytes] = []
         self._waiting = False
@@ -96,7 +110,7 @@ class StreamSink(Buffered):
 
     def event(self, event: SendEvent) -> None:
         """Add an event with new text."""
-        frame = self._framed(self._shape.text(event.offset, event.text))
+        frame = self._framed(self._shape.text(event.offset, self._echoed(event.text), self._scored(event)))
         if not frame:
             return  # nor may an empty chunk be written: it ends the answer
         # What the response has taken before may not be written yet, unless it waits for more.
@@ -113,7 +127,9 @@ class StreamSink(Buffered):
     def final(self, final: SendFinal) -> None:
         """Add the last events."""
         if final.outcome.ok:
-            self._put(self._framed(self._shape.ending(final)))
+            if self._echo:
+                final = replace(final, text=self._echoed(final.text))
+            self._put(self._framed(self._shape.ending(final, self._scored(final))))
         else:
             error = from_outcome(final.outcome, final.detail)
             self._chunks.append(self._shape.error(final.offset, error, final.attainment))
@@ -139,10 +155,33 @@ class StreamSink(Buffered):
         self._begun = True
         return self._shape.role() + frame
 
+    def _echoed(self, text: str) -> str:
+        """Return text with the repeated prompt before the first."""
+        echo, self._echo = self._echo, ""
+        return echo + text
+
+    def _scored(self, new: SendEvent | SendFinal) -> Mapping[str, object] | None:
+        if self._logprobs is None or not new.token_ids:
+            return None
+        skip = max(0, self._shown - self._logprobs.taken)
+        return self._logprobs.take(new.token_ids, new.logprobs, skip=skip)
+
     def _put(self, frame: bytes) -> None:
         if frame:
             self._chunks.append(frame)
             self._ready.set()
+
+
+class WholeSource(Protocol):
+    """Source of a whole answer, for its response."""
+
+    async def wait(self) -> SendFinal | ApiError | None:
+        """Wait for the answer, or the error to answer with; None if the client disconnected before."""
+        ...
+
+    def close(self) -> None:
+        """Stop the response: the client has disconnected."""
+        ...
 
 
 class WholeSink:

@@ -23,6 +23,7 @@ from qlm.gateway.keys.key_ring import KeyRing
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.render.rendering import RenderTiers
+from qlm.gateway.sessions.families.accepting import Families
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.intake import Intake
 from qlm.gateway.sessions.load_watch import LoadWatch
@@ -55,6 +56,7 @@ class Gateway:
         render_tiers: Render tiers of models that have one.
         keys: The API keys of clients.
         storage: Files and batches; None if it keeps none.
+        families: Accepts requests for several answers.
     """
 
     models: ServedModels
@@ -76,6 +78,7 @@ class Gateway:
     render_tiers: RenderTiers
     keys: KeyRing
     storage: Storage | None
+    families: Families
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -134,6 +137,7 @@ def create_gateway(
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
     publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, limits.publish_timeout_s)
+    intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers)
     return Gateway(
         models=served,
         broker=broker,
@@ -141,7 +145,7 @@ def create_gateway(
         clock=clock,
         limits=limits,
         new_id=new_id,
-        intake=Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers),
+        intake=intake,
         hub=hub,
         load=load,
         metrics=metrics,
@@ -154,4 +158,5 @@ def create_gateway(
         render_tiers=render_tiers,
         keys=KeyRing(store, clock),
         storage=storage,
+        families=Families(intake, hub, store, served, encoder, limits),
     )

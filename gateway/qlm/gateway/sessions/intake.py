@@ -5,12 +5,12 @@ follows is the client's stream: `hub` feeds it, `resume` continues it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.ids import RequestId
+from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata, RequestState
@@ -54,6 +54,27 @@ class Prepared:
     state: RequestState = RequestState.QUEUED
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The other requests that a call makes (`families`).
+
+    Attributes:
+        requests: Their number.
+        prompt_tokens: Tokens of the further prompts.
+        prompts: Prompts of the call.
+        n: Answers to each prompt.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    prompts: int = 1
+    n: int = 1
+
+
+ALONE: Final = Beside()
+"""A call with one answer."""
+
+
 class Intake:
     """Accepts requests for one gateway."""
 
@@ -86,6 +107,8 @@ class Intake:
     def sdk_call(self, body: Body, plain: dict[str, Any], headers: Mapping[str, str]) -> SdkCall | None:
         """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
         if body.stream or body.resume_grace_s is not None or KEY_HEADER in headers:
+            return None
+        if body.n * len(body.singles) > 1:
             return None
         if COUNT_HEADER not in headers:
             return None
@@ -123,6 +146,7 @@ class Intake:
         detached: bool = False,
         returns: bool = False,
         default_slo: Slo | None = None,
+        beside: Beside = ALONE,
     ) -> Prepared:
         """Translate, tokenize and admit a request; or find the one that an earlier attempt queued.
 
@@ -133,6 +157,7 @@ class Intake:
             detached: The client does not wait for the answer.
             returns: The client may come back for the answer after it has disconnected.
             default_slo: Objective of a request that names none; None for the configured default.
+            beside: The other requests of its call, which are admitted with it.
 
         Raises:
             ApiError: The request is not acceptable, now or ever.
@@ -170,8 +195,38 @@ class Intake:
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
         if rendered is not None:
             metadata = rendered.applied(metadata)
-        self._admit(metadata)
+        if beside is not ALONE:
+            metadata = _of_family(metadata, beside)
+        self._admit(metadata, beside)
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
+
+    def translate(
+        self,
+        body: Body,
+        prompt_ids: TokenIds,
+        headers: Mapping[str, str],
+        first: RequestMetadata,
+        *,
+        made_beside: Beside,
+    ) -> RequestMetadata:
+        """Return the metadata of a further request of the call whose first one is given.
+
+        Raises:
+            ApiError: Prompt and output do not fit the model's context.
+            QlmError: A value is out of range.
+        """
+        served = self._models.chosen(body.model)
+        arrival = Arrival(
+            id=first.id,
+            headers=headers,
+            now_ns=first.arrival_ns,
+            fingerprint=first.fingerprint,
+            detached=first.detached,
+        )
+        clusters = self._load.clusters()
+        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
+        sampling = replace(metadata.sampling, grammar=first.sampling.grammar)
+        return _of_family(replace(metadata, sampling=sampling), made_beside)
 
     async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
         """Subscribe the client, and publish the request if it is new.
@@ -179,16 +234,28 @@ class Intake:
         Raises:
             ApiError: The request could not be queued; nothing was accepted.
         """
-        metadata, request = prepared.metadata, prepared.request
-        new = request is not None
-        subscription = self._hub.subscribe(
-            metadata, sink, mode, grace_s=prepared.grace_s, counts_in_metrics=new
-        )
-        if request is None:
+        subscription = self.subscribe(prepared, sink, mode)
+        if prepared.request is None:
             self._hub.attach(subscription)
         else:
-            await self._publisher.publish(request, metadata, subscription, _KINDS[mode])
+            await self.publish(prepared, subscription, mode)
         return subscription
+
+    def subscribe(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
+        """Subscribe the client; what follows is to attach or to publish."""
+        new = prepared.request is not None
+        return self._hub.subscribe(
+            prepared.metadata, sink, mode, grace_s=prepared.grace_s, counts_in_metrics=new
+        )
+
+    async def publish(self, prepared: Prepared, subscription: Subscription, mode: Mode) -> None:
+        """Publish a new request whose client is subscribed.
+
+        Raises:
+            ApiError: It could not be queued; nothing was accepted.
+        """
+        assert prepared.request is not None
+        await self._publisher.publish(prepared.request, prepared.metadata, subscription, _KINDS[mode])
 
     async def accept_detached(self, prepared: Prepared) -> None:
         """Publish the request, if it is new, of a client that does not wait.
@@ -207,13 +274,16 @@ class Intake:
             )
         await self._publisher.publish(request, metadata, subscription, "async")
 
-    def _admit(self, metadata: RequestMetadata) -> None:
+    def _admit(self, metadata: RequestMetadata, beside: Beside) -> None:
         if (why := self._load.store_away()) is not None:
             raise StoreUnavailableError(why)
         if (refusal := overload(self._load.late_s, self._limits)) is not None:
             raise _refused(refusal)
         forecast, query = self._load.forecast(), admission_query(metadata)
-        verdict = decide(self._load.load, self._limits, metadata.cls, metadata.prompt_tokens, forecast, query)
+        tokens = metadata.prompt_tokens * beside.n + beside.prompt_tokens * beside.n
+        requests = 1 + beside.requests
+        load = self._load.load
+        verdict = decide(load, self._limits, metadata.cls, tokens, forecast, query, requests)
         if isinstance(verdict, Refuse):
             raise _refused(verdict)
 
@@ -224,6 +294,11 @@ class Intake:
             return body.resume_grace_s
         limits = self._limits
         return limits.resume_grace_stream_s if returns else limits.resume_grace_plain_s
+
+
+def _of_family(metadata: RequestMetadata, beside: Beside) -> RequestMetadata:
+    extensions = replace(metadata.extensions, choice=0, choices=1 + beside.requests, prompts=beside.prompts)
+    return replace(metadata, extensions=extensions)
 
 
 def _refused(verdict: Refuse) -> ApiError:

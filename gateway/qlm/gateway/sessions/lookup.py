@@ -1,10 +1,12 @@
 """Requests in the shared state: status, and answers rendered from the output log."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, cast
 
 from qlm.domain.attainment import recorded_attainment
 from qlm.domain.formats.plain import slo_to_plain
+from qlm.domain.formats.token_logprobs import LogprobLog, TokenLogprob, decoded
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -133,7 +135,17 @@ async def _render(
         token_ids=log.token_ids[: text.tokens],
         stop_reason=text.stop_reason if reason == "stop" else None,
         cached_tokens=log.extensions.cached_tokens,
+        logprobs=_logprobs(metadata, log, text.tokens),
     )
+
+
+def _logprobs(metadata: RequestMetadata, log: OutputSlice, tokens: int) -> Sequence[TokenLogprob]:
+    if (top := metadata.extensions.logprobs) is None:
+        return ()
+    logged = LogprobLog(top)
+    for piece in log.extensions.logprobs_at:
+        logged.put(*decoded(piece))
+    return logged.tokens(0, tokens)
 
 
 async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:

@@ -41,6 +41,14 @@ class ByteTokenizer:
         lines = (f"{message.role}: {message.content}\n" for message in messages)
         return tuple("".join((*lines, "assistant:")).encode())
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode bytes; the end-of-sequence token has no text."""
+        return bytes(id for id in ids if id < EOS_ID).decode(errors="replace")
+
+    def token_text(self, id: int) -> str:
+        """Decode one byte."""
+        return self.decode((id,))
+
     def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
         """Begin an answer; both arguments are irrelevant here."""
         return ByteDetokenizer()

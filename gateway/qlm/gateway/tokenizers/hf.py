@@ -1,7 +1,9 @@
 """Tokenizers of Hugging Face models, read from a directory with tokenizer.json and its companions."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +97,27 @@ class HfTokenizer:
         if self._template is None:
             raise InvalidValueError("messages", len(messages), "a prompt: this model has no chat template")
         return tuple(self._rust.encode(self._template.render(messages), add_special_tokens=False).ids)
+
+    @cached_property
+    def _space(self) -> str | None:
+        """The mark of a space in the vocabulary of SentencePiece; None for another vocabulary."""
+        pre: Mapping[str, Any] = json.loads(self._rust.to_str()).get("pre_tokenizer") or {}
+        for each in (pre, *pre.get("pretokenizers", ())):
+            if each.get("type") == "Metaspace":
+                return str(each.get("replacement", "▁"))
+        return None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens on their own."""
+        return self._rust.decode(list(ids), skip_special_tokens=False)
+
+    def token_text(self, id: int) -> str:
+        """Return the text of one token; a decoder drops the first space of a text, which belongs to it."""
+        text = self.decode((id,))
+        if self._space is None or (piece := self._rust.id_to_token(id)) is None:
+            return text
+        spaces = len(piece) - len(piece.lstrip(self._space))
+        return " " * max(0, spaces - (len(text) - len(text.lstrip(" ")))) + text
 
     def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
         """Begin the text of an answer that follows a prompt ending in `prompt_tail`."""

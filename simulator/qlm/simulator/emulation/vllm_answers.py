@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.simulator.emulation.vllm_logprobs import completion_logprobs, generate_logprobs
 from qlm.simulator.emulation.vllm_requests import VllmRequest
 from qlm.simulator.engine.generation import ABORT
 from qlm.simulator.engine.model import Emission
@@ -63,6 +64,10 @@ class _Answer:
         self.token_ids += emission.token_ids
         self.cached_tokens = max(self.cached_tokens, emission.cached_tokens)
 
+    def scored_before(self) -> tuple[int, ...]:
+        """Return the tokens so far if the request wants log probabilities; else nothing."""
+        return () if self.wanted.logprobs is None else tuple(self.token_ids)
+
     def usage(self) -> dict[str, Any]:
         prompt, completion = len(self.wanted.prompt_ids), len(self.token_ids)
         return {
@@ -79,15 +84,11 @@ class GenerateAnswer(_Answer):
 
     def chunk(self, emission: Emission) -> bytes:
         """Encode one event per iteration; there is always one with the end."""
+        before = self.scored_before()
         self.take(emission)
-        return event(
-            {
-                "request_id": self.wanted.public_id,
-                "usage": None,
-                "output_mode": "tokens",
-                "choices": [_choice(emission.token_ids, emission.finish, emission.stop_reason)],
-            }
-        )
+        choice = self._choice(before, emission.token_ids, emission.finish, emission.stop_reason)
+        head = {"request_id": self.wanted.public_id, "usage": None, "output_mode": "tokens"}
+        return event({**head, "choices": [choice]})
 
     def usage_chunk(self) -> bytes:
         """Encode the event with the token counts."""
@@ -104,8 +105,16 @@ class GenerateAnswer(_Answer):
             "prompt_logprobs": None,
             "kv_transfer_params": None,
             "output_mode": "tokens",
-            "choices": [_choice(self.token_ids, finish, stop_reason)],
+            "choices": [self._choice((), self.token_ids, finish, stop_reason)],
         }
+
+    def _choice(
+        self, before: Sequence[int], ids: Sequence[int], finish: str | None, stop_reason: int | None
+    ) -> dict[str, Any]:
+        choice = _choice(ids, finish, stop_reason)
+        if (top := self.wanted.logprobs) is not None:
+            choice["logprobs"] = generate_logprobs((*self.wanted.prompt_ids[-8:], *before), ids, top)
+        return choice
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,11 +125,13 @@ class CompletionAnswer(_Answer):
 
     def chunk(self, emission: Emission) -> bytes:
         """Encode one event per iteration; an abort before the first token has none (measured)."""
-        first = not self.token_ids
+        first, before = not self.token_ids, self.scored_before()
         self.take(emission)
         if emission.finish == ABORT and first:
             return b""
-        choice = self._choice(emission.token_ids, emission.finish, emission.stop_reason, prompt=first)
+        choice = self._choice(
+            emission.token_ids, emission.finish, emission.stop_reason, prompt=first, before=before
+        )
         return event({**self._head(), "choices": [choice]})
 
     def usage_chunk(self) -> bytes:
@@ -137,13 +148,19 @@ class CompletionAnswer(_Answer):
         return {**name, "created": self.created_s, "model": self.model}
 
     def _choice(
-        self, ids: Sequence[int], finish: str | None, stop_reason: int | None, *, prompt: bool
+        self,
+        ids: Sequence[int],
+        finish: str | None,
+        stop_reason: int | None,
+        *,
+        prompt: bool,
+        before: Sequence[int] = (),
     ) -> dict[str, Any]:
-        shown = self.wanted.token_ids
+        shown, top = self.wanted.token_ids, self.wanted.logprobs
         return {
             "index": 0,
             "text": bytes(one for one in ids if one != EOS_ID).decode(errors="replace"),
-            "logprobs": None,
+            "logprobs": None if top is None else completion_logprobs(before, ids, top, len(before)),
             "finish_reason": finish,
             "stop_reason": stop_reason,
             "prompt_token_ids": self.wanted.prompt_ids if shown and prompt else None,

@@ -14,6 +14,7 @@ import orjson
 from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objective_of, received_objective
 from qlm.domain.byte_tokens import VOCABULARY
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
@@ -60,6 +61,7 @@ class VllmRequest:
         usage: A stream ends with token counts.
         token_ids: A completion has ids in addition to text.
         objective: For batch policies.
+        logprobs: Candidates per token whose log probabilities are wanted; None for none.
     """
 
     public_id: str
@@ -70,6 +72,7 @@ class VllmRequest:
     usage: bool
     token_ids: bool = True
     objective: Objective = NO_OBJECTIVE
+    logprobs: int | None = None
 
     def call(self, call_id: str, now_ns: int, time_scale: float) -> EngineCall:
         """Build the engine's call.
@@ -119,6 +122,7 @@ def parse_generate(
         stream=bool(body.get("stream")),
         usage=_include_usage(body),
         objective=_objective(params, len(prompt_ids)),
+        logprobs=_logprobs(params),
     )
 
 
@@ -147,6 +151,7 @@ def parse_completion(
         stream=bool(body.get("stream")),
         usage=_include_usage(body),
         token_ids=bool(body.get("return_token_ids")),
+        logprobs=_logprobs(body),
     )
 
 
@@ -244,6 +249,15 @@ def _whole(params: Mapping[str, Any], field: str, default: int, *, least: int) -
     if type(value) is not int or value < least:
         raise _invalid(field, value, f"a whole number of at least {least}", type="BadRequestError")
     return value
+
+
+def _logprobs(params: Mapping[str, Any]) -> int | None:
+    if params.get("logprobs") is None:
+        return None
+    wanted = _whole(params, "logprobs", 0, least=0)
+    if wanted > LOGPROBS_MAX:
+        raise _invalid("logprobs", wanted, f"at most {LOGPROBS_MAX}", type="BadRequestError")
+    return wanted
 
 
 def _include_usage(body: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from qlm.domain.formats.extensions import LogExtensions, merged, without_logprobs
 from qlm.domain.ids import GatewayId, InstanceId, RequestId
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
@@ -38,7 +39,7 @@ class Effects:
         notices: Notices, each with its receiver.
         wakeups: Reasons to wake the controller.
         logged: Tokens added to output logs.
-        extended: Requests whose log has other extensions.
+        extended: Logs with other extensions: their fields, and the new ones of what adds up.
         ended: Requests that ended.
         dropped: Ended requests that are no longer stored.
     """
@@ -47,7 +48,7 @@ class Effects:
     notices: list[tuple[InstanceId, InstanceNotice]]
     wakeups: list[str]
     logged: list[Logged]
-    extended: list[RequestId]
+    extended: dict[RequestId, LogExtensions]
     ended: list[RequestId]
     dropped: list[RequestId]
 
@@ -63,7 +64,7 @@ class Effects:
         self.notices = [] if notices is None else notices
         self.wakeups = [] if wakeups is None else wakeups
         self.logged = []
-        self.extended = []
+        self.extended = {}
         self.ended = []
         self.dropped = []
 
@@ -71,3 +72,7 @@ class Effects:
     def durable(self) -> bool:
         """True if a change must survive a crash."""
         return bool(self.logged or self.extended or self.ended or self.dropped)
+
+    def extend(self, id: RequestId, former: LogExtensions, new: LogExtensions) -> None:
+        """Note that a log with extensions `former` has got new ones."""
+        self.extended[id] = merged(self.extended.get(id) or without_logprobs(former), new)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged, only_logprobs
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import RequestMetadata, RequestState
@@ -34,13 +34,13 @@ def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> App
     if token_ids:
         extend(row, token_ids, now_ns, effects)
     if entry.extensions is not NO_LOG_EXTENSIONS:
+        effects.extend(entry.id, row.extensions, entry.extensions)
         row.extensions = merged(row.extensions, entry.extensions)
-        effects.extended.append(entry.id)
     if entry.outcome is not None:
         detail = _detail(row, entry)
         end(state, row, entry.outcome, detail, now_ns, effects, token_ids, entry.extensions)
     elif token_ids:
-        announce(row, token_ids, effects)
+        announce(row, token_ids, effects, only_logprobs(entry.extensions))
     return AppendResult.TAKEN
 
 

@@ -75,7 +75,7 @@ class JournalWriter:
         """
         batch = self._add(changes, announce, frozenset(ids), durable=durable)
         batch.output.logged += output.logged
-        batch.output.extended |= output.extended
+        batch.output.extend(output.extended)
         await asyncio.shield(batch.written)
 
     def may_write_now(self, ids: Iterable[RequestId]) -> bool:

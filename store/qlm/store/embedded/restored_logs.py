@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
 from qlm.domain.ids import RequestId
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import Kind, Record, read_segment
@@ -128,7 +128,7 @@ class LogAssembly:
                     self._add_tokens(record)
                 case Kind.EXTENSIONS:
                     log = self._logs.setdefault(record.id, _Log())
-                    log.extensions = record.extensions or NO_LOG_EXTENSIONS
+                    log.extensions = merged(log.extensions, record.extensions or NO_LOG_EXTENSIONS)
                 case Kind.ENDED:
                     self._logs.pop(record.id, None)
 

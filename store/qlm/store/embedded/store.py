@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.api_keys import encode_api_key
-from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged, without_logprobs
 from qlm.domain.ids import RequestId
 from qlm.domain.leadership import Term
 from qlm.domain.output import AppendResult, LogEntry
@@ -191,7 +191,7 @@ class EmbeddedStore(MemoryStore):
         taken = [entry for entry in entries if output_log.refusal(self._state, entry) is None]
         logged = [Logged(each.id, each.offset, each.token_ids, now_ns) for each in taken if each.token_ids]
         extended = {
-            each.id: merged(self._state.requests[each.id].extensions, each.extensions)
+            each.id: merged(without_logprobs(self._state.requests[each.id].extensions), each.extensions)
             for each in taken
             if each.extensions is not NO_LOG_EXTENSIONS
         }
@@ -237,9 +237,7 @@ class EmbeddedStore(MemoryStore):
 
     def _output(self, effects: Effects) -> Output:
         """Return what belongs in the token log: the end of a request has all of its output."""
-        open_ids = {
-            id: self._state.requests[id].extensions for id in effects.extended if id not in effects.ended
-        }
+        open_ids = {id: extended for id, extended in effects.extended.items() if id not in effects.ended}
         return Output([each for each in effects.logged if each.id not in effects.ended], open_ids)
 
     def _changes(self, effects: Effects) -> Changes:

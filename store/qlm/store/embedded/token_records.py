@@ -37,7 +37,7 @@ class Kind(IntEnum):
     TOKENS = 1
     """Tokens from an offset on; those from offset 0 replace the log."""
     EXTENSIONS = 2
-    """The optional fields of the log from now on."""
+    """The optional fields of the log from now on; of its log probabilities, those since the record before."""
     ENDED = 3
     """The request has ended, and its end is stored elsewhere: its log is void."""
 

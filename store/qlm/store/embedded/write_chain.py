@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.formats.extensions import LogExtensions
+from qlm.domain.formats.extensions import LogExtensions, merged
 from qlm.domain.ids import RequestId
 from qlm.store.core.effects import Logged
 
@@ -20,6 +20,11 @@ class Output:
 
     logged: list[Logged] = field(default_factory=list)
     extended: dict[RequestId, LogExtensions] = field(default_factory=dict)
+
+    def extend(self, extended: Mapping[RequestId, LogExtensions]) -> None:
+        """Add extensions of logs."""
+        for id, new in extended.items():
+            self.extended[id] = merged(self.extended[id], new) if id in self.extended else new
 
 
 @dataclass(slots=True, eq=False)

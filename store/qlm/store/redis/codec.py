@@ -25,6 +25,7 @@ from qlm.domain.formats.extensions import (
     LogExtensions,
     extensions_from_plain,
     extensions_to_plain,
+    only_logprobs,
 )
 from qlm.domain.formats.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.group import Group, RequestClass
@@ -94,8 +95,8 @@ def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
     announced: dict[str, Any] = {"id": entry.id, "offset": entry.offset, "token_ids": entry.token_ids}
     if outcome:
         announced |= {"outcome": outcome, "detail": entry.detail}
-    if outcome and entry.extensions is not NO_LOG_EXTENSIONS:
-        announced["extensions"] = extensions_to_plain(entry.extensions)
+    if (shown := entry.extensions if outcome else only_logprobs(entry.extensions)) is not NO_LOG_EXTENSIONS:
+        announced["extensions"] = extensions_to_plain(shown)
     return (
         entry.id,
         epoch.incarnation,

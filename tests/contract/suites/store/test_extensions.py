@@ -11,6 +11,7 @@ from qlm.domain.formats.extensions import (
     RequestExtensions,
     extensions_from_plain,
     extensions_to_plain,
+    only_logprobs,
 )
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Epoch, Holder
@@ -147,7 +148,7 @@ async def test_each_field_of_a_log_is_that_of_the_last_entry_with_it(subject: Su
 
 
 async def test_the_end_is_announced_with_the_extensions_of_its_entry(subject: Subject) -> None:
-    """Gateways need them for the answer; other entries are announced without."""
+    """Gateways need them for the answer; other entries are announced with log probabilities at most."""
     store = subject.store
     await alive(store, A)
     await store.enqueue(EXTENDED, GATEWAY)
@@ -161,7 +162,7 @@ async def test_the_end_is_announced_with_the_extensions_of_its_entry(subject: Su
             return len(received) >= 2
 
         await until(both_heard, "the end")
-    assert [part.extensions for part in received if part is not None] == [NO_LOG_EXTENSIONS, last]
+    assert [part.extensions for part in received if part is not None] == [only_logprobs(OF_LOG), last]
     assert (await _log_extensions(store)).cached_tokens == 7
 
 
@@ -187,3 +188,24 @@ async def test_a_class_has_the_extensions_of_its_requests(subject: Subject) -> N
     await store.enqueue(replace(metadata(4), extensions=newer))
     expected = CLASS_PLAIN | LATER | {"base_model": "base", "p_met": 0.5}
     assert await _class_extensions(store) == extensions_from_plain(ClassExtensions, expected)
+
+
+async def test_the_log_probabilities_of_all_entries_add_up(subject: Subject) -> None:
+    """A watcher gets those of each entry with its tokens; a reader gets all."""
+    store = subject.store
+    await alive(store, A)
+    await store.enqueue(EXTENDED, GATEWAY)
+    epoch = await _lease(store, EXTENDED, A)
+    pieces = ((0, "AAAA"), (1, "BBBB"), (2, "CCCC"))
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        for at, piece in enumerate(pieces):
+            end = Outcome.LENGTH if at == 2 else None
+            await _append(store, epoch, at, 5 + at, extensions=LogExtensions(logprobs_at=(piece,)), end=end)
+
+        async def all_heard() -> bool:
+            return len(received) >= len(pieces)
+
+        await until(all_heard, "the end")
+    announced = [part.extensions.logprobs_at for part in received if part is not None]
+    assert announced == [(piece,) for piece in pieces]
+    assert (await _log_extensions(store)).logprobs_at == pieces

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.shell.tasks import end_tasks
 
-Push = Callable[[EngineCall, Callable[[TokenIds], None]], Awaitable[EngineChunk | None]]
+Push = Callable[[EngineCall, Callable[[EngineChunk], None]], Awaitable[EngineChunk | None]]
 
 
 async def chunks_of(push: Push, call: EngineCall) -> AsyncIterator[EngineChunk]:
@@ -16,7 +15,7 @@ async def chunks_of(push: Push, call: EngineCall) -> AsyncIterator[EngineChunk]:
 
     async def generate() -> None:
         try:
-            last = await push(call, lambda ids: arrived.put_nowait(EngineChunk(token_ids=ids)))
+            last = await push(call, arrived.put_nowait)
             if last is not None:
                 arrived.put_nowait(last)
         finally:

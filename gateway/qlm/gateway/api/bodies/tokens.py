@@ -5,10 +5,11 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from qlm.gateway.api.bodies.parts import TokenId
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.neutral_fields import CHAT, drop_neutral
 from qlm.gateway.api.rendered_fields import Tool
-from qlm.gateway.api.schema import ChatBody, TokenId, explained, parse_chat
+from qlm.gateway.api.schema import ChatBody, explained, parse_chat
 
 TOKENIZED_CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     name: CHAT[name]

@@ -1,6 +1,6 @@
 """OpenAI's answer objects and stream events."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
 
@@ -56,12 +56,42 @@ class AnswerMessage(TypedDict):
     reasoning: NotRequired[str]  # The reasoning of a model that reasons
 
 
+class Candidate(TypedDict):
+    """A candidate for a token."""
+
+    token: str  # Its text on its own; empty if it ends within a character
+    logprob: float  # Its log probability; -9999 if it is not known
+    bytes: Sequence[int]  # The text in UTF-8
+
+
+class TokenLogprobs(Candidate):
+    """A token of the answer."""
+
+    top_logprobs: Sequence[Candidate]  # `top_logprobs` candidates: the token itself, then others by rank
+
+
+class ChatLogprobs(TypedDict):
+    """Log probabilities; in a stream, of the tokens since the event before."""
+
+    content: Sequence[TokenLogprobs]  # One for each token
+
+
+class TextLogprobs(TypedDict):
+    """Log probabilities; in a stream, of the tokens since the event before. Lists of equal length."""
+
+    text_offset: Sequence[int]  # Characters of the answer before each token
+    token_logprobs: Sequence[float | None]  # Log probability of each token; null if it is not known
+    tokens: Sequence[str]  # Text of each token on its own
+    # Candidates by text: `logprobs` of them, and the token itself; null if they are not known.
+    top_logprobs: Sequence[Mapping[str, float] | None]
+
+
 class ChatChoice(TypedDict):
     """The only choice."""
 
     index: int  # 0
     message: AnswerMessage  # The answer
-    logprobs: None  # OpenAI's; always null
+    logprobs: ChatLogprobs | None  # Null unless asked for
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit; `tool_calls` after
     # calls of tools that were not named by the request.
     finish_reason: str | None
@@ -73,7 +103,7 @@ class TextChoice(TypedDict):
 
     index: int  # 0
     text: str  # The answer
-    logprobs: None  # OpenAI's; always null
+    logprobs: TextLogprobs | None  # Null unless asked for
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
     finish_reason: str | None
     # The stop text or stop token that ended it; vLLM's. Of events, only the last one with text has it.
@@ -120,7 +150,7 @@ class ChunkChoice(TypedDict):
 
     index: int  # 0
     delta: Delta  # New text
-    logprobs: None  # OpenAI's; always null
+    logprobs: ChatLogprobs | None  # Null unless asked for
     finish_reason: str | None  # Null until the last event with text
     stop_reason: NotRequired[int | str | None]  # In the last event with text, as in a whole answer
 

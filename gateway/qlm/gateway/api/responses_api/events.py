@@ -14,6 +14,7 @@ from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.event_shape import Logprobs
 from qlm.gateway.api.fields.responses_api import OutputItem
 from qlm.gateway.api.lateness import lateness
 from qlm.gateway.api.responses_api.objects import ended_status, response_object, response_usage
@@ -84,11 +85,11 @@ class ResponseEvents:
         """Return a comment, unless the client wants none."""
         return b": keep-alive\n\n" if self._comments else b""
 
-    def text(self, offset: int, text: str) -> bytes:
+    def text(self, offset: int, text: str, logprobs: Logprobs = None) -> bytes:
         """Return an event with text."""
         return self.delta(offset, {"content": text})
 
-    def delta(self, offset: int, fields: Mapping[str, Any]) -> bytes:
+    def delta(self, offset: int, fields: Mapping[str, Any], logprobs: Logprobs = None) -> bytes:
         """Return the events of a delta of a chat."""
         made = self._progress()
         if reasoning := fields.get("reasoning"):
@@ -99,11 +100,17 @@ class ResponseEvents:
             made += self._call(call)
         return made
 
-    def ending(self, final: SendFinal) -> bytes:
+    def ending(self, final: SendFinal, logprobs: Logprobs = None) -> bytes:
         """Return the last events of a plain text."""
         return self.derendered_end(final, {"content": final.text}, final.finish_reason)
 
-    def derendered_end(self, final: SendFinal, fields: Mapping[str, Any], finish_reason: str | None) -> bytes:
+    def derendered_end(
+        self,
+        final: SendFinal,
+        fields: Mapping[str, Any],
+        finish_reason: str | None,
+        logprobs: Logprobs = None,
+    ) -> bytes:
         """Return the last events of an answer that ended well, with its last delta."""
         made = self.delta(final.offset + 1, fields)
         status = ended_status(final)

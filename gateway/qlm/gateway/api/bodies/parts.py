@@ -1,0 +1,47 @@
+"""Objects inside of request bodies: options of a stream, and the objective."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from qlm.gateway.core.limits import P_MET_MIN_MAX
+
+
+class Strict(BaseModel):
+    """Base of what clients send: no unknown field, no conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(Strict):
+    """Contents of a stream besides text."""
+
+    include_usage: bool = False  # End with an event that has the token counts and no choices
+    continuous_usage_stats: bool = False  # Token counts so far in each event, as in vLLM
+    include_obfuscation: bool = False  # Accepted, not used
+
+
+class SloBody(Strict):
+    """The objective: a deadline, first-token and per-token times, or a first token and a reading speed.
+
+    A deadline may come beside the others: both count. Times are from 0.01 ms to 30 days.
+    """
+
+    deadline_ms: float | None = None  # The whole answer within this time of arrival
+    # The deadline as a time: RFC 3339 with its offset from UTC, or seconds since the epoch, at most 30 days
+    # ahead.
+    deadline_at: float | str | None = None
+    ttft_ms: float | None = None  # The first token within this time of arrival
+    tpot_ms: float | None = None  # Time per token after the first one; together with `ttft_ms`
+    # Reading speed after the first token; together with `ttft_ms`, in place of `tpot_ms`.
+    tokens_per_s: float | None = None
+    # A usual pace in place of `tokens_per_s`: 4.8 tokens per second for `reading`, 3.3 for `speech`. Without
+    # `ttft_ms`, the first token within a second.
+    reader: Literal["reading", "speech"] | None = None
+    # `serve` answers a late request late; `drop` ends it as `expired` when its deadline has passed.
+    on_miss: Literal["serve", "drop"] = "serve"
+    # Refuse (429) unless the objective is forecast to be met with this probability; without,
+    # `limits.p_met_min` of the configuration.
+    p_met_min: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
+    # Promise that at least this share of the requests of its class meet the objective, as far as plans can.
+    p_met: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None

@@ -1,0 +1,1 @@
+"""Several answers to one call, over HTTP."""

@@ -22,7 +22,7 @@ from support.gateway import Cluster, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 TEXT: dict[str, Any] = {"model": "emulated", "prompt": ["Once", "upon a", "time"]}
-LIMITS = GatewayLimits(choices_max=8, queue_depth_max=6)
+LIMITS = GatewayLimits(choices_max=50, queue_depth_max=40)
 
 
 def answer_of(request: Request) -> Sequence[int]:
@@ -113,7 +113,7 @@ async def test_answers_are_interleaved(http: httpx.AsyncClient, cluster: Cluster
 
 
 async def test_a_family_that_does_not_fit_is_refused_whole(http: httpx.AsyncClient, cluster: Cluster) -> None:
-    for count, status, code in ((9, 400, "invalid_value"), (7, 429, "queue_full")):
+    for count, status, code in ((51, 400, "invalid_value"), (41, 429, "queue_full")):
         answer = await http.post("/v1/chat/completions", json={**CHAT, "n": count})
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
     long = await http.post("/v1/completions", json={"model": "small", "prompt": ["a", "b" * 64]})
@@ -160,10 +160,11 @@ async def test_an_answer_that_ends_badly_ends_the_others(http: httpx.AsyncClient
     cluster.agent.fail_with = (Outcome.FAILED, "broken")
     answer = await http.post("/v1/completions", json=TEXT)
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "failed")
-    stream = await http.post("/v1/completions", json={**TEXT, "stream": True})
-    data = [line[6:] for line in stream.text.split("\n") if line.startswith("data: ")]
-    assert data[-1] == "[DONE]" and "error" in json.loads(data[-2])
-    assert data.count("[DONE]") == 1
+    for _ in range(5):
+        stream = await http.post("/v1/completions", json={**TEXT, "stream": True})
+        data = [line[6:] for line in stream.text.split("\n") if line.startswith("data: ")]
+        assert data[-1] == "[DONE]" and "error" in json.loads(data[-2])
+        assert data.count("[DONE]") == 1 and stream.text.count("event: error") == 1
 
 
 class LastFails:
@@ -217,3 +218,28 @@ async def test_a_resumable_stream_of_several_answers_is_refused(http: httpx.Asyn
     body = {**TEXT, "stream": True}
     answer = await http.post("/v1/completions", json=body, headers={"x-qlm-stream": "resumable"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "x-qlm-stream")
+
+
+SCHEMA = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+
+
+@pytest.mark.parametrize(
+    ("further", "constraint"),
+    [
+        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "t", "schema": SCHEMA}}},
+            {"json": SCHEMA},
+        ),
+        ({"structured_outputs": {"choice": ["a", "b"], "regex": None}}, {"choice": ["a", "b"]}),
+        ({"response_format": {"type": "text"}}, None),
+    ],
+)
+async def test_the_answers_to_prompts_may_have_a_form(
+    http: httpx.AsyncClient, cluster: Cluster, further: dict[str, Any], constraint: dict[str, Any] | None
+) -> None:
+    answer = await http.post("/v1/completions", json={**TEXT, **further})
+    assert answer.status_code == 200, answer.text
+    found = {each.sampling.grammar for each in cluster.agent.leased}
+    wanted = json.dumps({"structured_outputs": constraint}, separators=(",", ":"))
+    assert found == {"" if constraint is None else wanted}

@@ -172,6 +172,26 @@ SCORED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+FORMED: dict[str, dict[str, Any]] = {
+    "json by schema": {"response_format": FORMAT, "max_tokens": 120},
+    "a choice": {"structured_outputs": {"choice": ["yes", "no"]}},
+    "two answers to each of two prompts": {"prompt": ["Once", "Twice"], "n": 2, "echo": True},
+}
+
+
+@pytest.mark.parametrize("case", FORMED)
+def test_a_completion_is_that_of_the_engine_itself(qlm: str, vllm_server: VllmServer, case: str) -> None:
+    ours, theirs = (
+        httpx.post(f"{url}/v1/completions", json={**TEXT, **FORMED[case]}, timeout=100).json()
+        for url in (qlm, vllm_server.base_url)
+    )
+    assert [(each["index"], each["text"], each["finish_reason"]) for each in ours["choices"]] == [
+        (each["index"], each["text"], each["finish_reason"]) for each in theirs["choices"]
+    ]
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    assert [ours["usage"][name] for name in names] == [theirs["usage"][name] for name in names]
+
+
 @pytest.mark.parametrize("case", SCORED)
 def test_log_probabilities_are_those_of_the_engine_itself(
     qlm: str, vllm_server: VllmServer, case: str

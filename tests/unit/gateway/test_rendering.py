@@ -9,10 +9,11 @@ import pytest
 
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.ids import RequestId
+from qlm.gateway.api.bodies.constraints import GRAMMAR_BYTES_MAX
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.render.breaker import Breaker
 from qlm.gateway.render.derendering import PIECE_TOKENS_MAX, piece_end, tool_call_id
-from qlm.gateway.render.rendering import GRAMMAR_BYTES_MAX, read_rendered
+from qlm.gateway.render.rendering import read_rendered
 from qlm.gateway.render.state import RenderState, pack, unpack
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}

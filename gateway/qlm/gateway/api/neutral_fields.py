@@ -37,8 +37,6 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
 
 COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
     **_SHARED,
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "suffix": ("",),
     "add_special_tokens": (True,),
     "prompt_embeds": (),

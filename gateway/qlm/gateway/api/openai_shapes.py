@@ -151,12 +151,12 @@ class FamilyEnd:
 
     Attributes:
         answers: Those that have ended well.
-        failed: One has ended badly, and with it the stream.
+        failed: Number of the first that has ended badly, and with it the stream; None before.
     """
 
     def __init__(self) -> None:
         self.answers: list[tuple[RequestMetadata, SendFinal]] = []
-        self.failed = False
+        self.failed: int | None = None
 
     def ended(self, metadata: RequestMetadata, final: SendFinal) -> None:
         """Note the end of an answer."""
@@ -285,9 +285,11 @@ class StreamShape:
         return self._close(offset, self._head + b'[],"usage":' + orjson.dumps(counts)) + DONE
 
     def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
-        """Return the last events of a stream that ended badly."""
+        """Return the last events of a stream that ended badly; nothing if another answer has ended it."""
         if self._family is not None:
-            self._family.failed = True
+            if self._family.failed is not None:
+                return b""
+            self._family.failed = self._index
         late = lateness(attainment)
         data = error.body() if late is None else error.body() | {"qlm": late}
         event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(data) + b"\n\n"

@@ -5,11 +5,14 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+PLAIN_TEXT: Final = {"type": "text"}
+"""Value of `response_format` without effect."""
+
 RENDERED: Final[Mapping[str, tuple[object, ...]]] = {
     "tools": ([],),
     "tool_choice": (),
     "parallel_tool_calls": (),
-    "response_format": ({"type": "text"},),
+    "response_format": (PLAIN_TEXT,),
     "structured_outputs": (),
     "reasoning_effort": (),
     "include_reasoning": (True,),

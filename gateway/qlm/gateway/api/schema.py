@@ -7,7 +7,6 @@ import orjson
 from pydantic import (
     BaseModel,
     Field,
-    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -15,12 +14,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
-from qlm.domain.request import PRIORITY_LIMIT
-from qlm.gateway.api.bodies.parts import SloBody, StreamOptions, Strict
+from qlm.gateway.api.bodies.parts import Priority, Prompts, SloBody, StopText, StreamOptions, Strict, TokenId
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import CONTENT, Message
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
 from qlm.gateway.api.rendered_fields import (
+    PLAIN_TEXT,
     RENDERED,
     TOOL_CHOICES,
     ResponseFormat,
@@ -36,14 +35,6 @@ STOPS_MAX: Final = 4
 
 DEPTH_MAX: Final = 100
 """Levels of nested objects and lists in a body; what shows, compares or writes a body may be recursive."""
-
-TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
-
-
-Prompts = str | list[int] | list[str] | list[list[int]]
-"""One or several prompts."""
 
 
 class _Body(Strict):
@@ -124,6 +115,9 @@ class CompletionBody(_Body):
     # Text or token ids, or a list of texts or of lists of token ids: each gets answers of its own.
     prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
     echo: bool = False  # Begin each answer with its prompt
+    # `json_object`, or `json_schema` with a schema that the answer has to fit.
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
     # Log probabilities of this number of candidates for each token of the answer, besides the token itself.
     logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX)] | None = None
 
@@ -273,6 +267,8 @@ def parse_completion(body: dict[str, Any]) -> CompletionBody:
     Raises:
         ApiError: A field is wrong, missing or not supported; the message names it.
     """
+    if body.get("response_format") == PLAIN_TEXT:
+        body = {name: value for name, value in body.items() if name != "response_format"}
     try:
         return CompletionBody.model_validate(drop_neutral(body, COMPLETION))
     except ValidationError as error:

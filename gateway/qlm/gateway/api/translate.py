@@ -17,6 +17,7 @@ from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
+from qlm.gateway.api.bodies.constraints import completion_grammar
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.objective import Objective, choose, p_met, p_met_min
@@ -194,8 +195,17 @@ def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: Gat
         stop_token_ids=tuple(body.stop_token_ids),
         eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
         logit_bias=bias,
+        grammar=_grammar(body),
         **_defaulted(body, served.defaults),
     )
+
+
+def _grammar(body: Body) -> str:
+    """Return the constraint of a completion; a chat's comes from its render tier."""
+    if isinstance(body, ChatBody):
+        return ""
+    wanted = None if body.response_format is None else body.response_format.model_dump()
+    return completion_grammar(wanted, body.structured_outputs)
 
 
 def _defaulted(body: Body, defaults: SamplingDefaults) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.bodies.constraints import grammar_text
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.rendered_fields import RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
@@ -15,9 +14,6 @@ from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
 
 _OPTIONS: Final = (*RENDERED, "skip_special_tokens")
-GRAMMAR_BYTES_MAX: Final = 65_536
-"""Largest constraint on an answer: it is part of the metadata that message and shared state hold."""
-
 _BESIDE_GRAMMAR: Final = ("reasoning_ended", "reasoning_parser_kwargs")
 
 
@@ -128,9 +124,4 @@ def read_rendered(answer: Mapping[str, Any]) -> tuple[TokenIds, str]:
         if value is not None and value is not False and not key.startswith("_")
     }
     beside = {name: answer[name] for name in _BESIDE_GRAMMAR if answer.get(name) is not None}
-    # In the order that the client gave: properties are generated in the order of their schema.
-    grammar = orjson.dumps({"structured_outputs": fields, **beside}).decode()
-    if len(grammar) > GRAMMAR_BYTES_MAX:
-        message = f"the schema of the answer has {len(grammar)} bytes; expected at most {GRAMMAR_BYTES_MAX}"
-        raise invalid("response_format", message)
-    return prompt_ids, grammar
+    return prompt_ids, grammar_text(fields, beside, "response_format")

@@ -225,8 +225,7 @@ class Intake:
         )
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
-        sampling = replace(metadata.sampling, grammar=first.sampling.grammar)
-        return _of_family(replace(metadata, sampling=sampling), made_beside)
+        return _of_family(metadata, made_beside)
 
     async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
         """Subscribe the client, and publish the request if it is new.

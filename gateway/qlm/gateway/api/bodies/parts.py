@@ -2,9 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.core.limits import P_MET_MIN_MAX
+
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
+
+Prompts = str | list[int] | list[str] | list[list[int]]
+"""One or several prompts."""
 
 
 class Strict(BaseModel):

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from qlm.gateway.api.bodies.parts import SloBody
+from qlm.gateway.api.bodies.parts import Priority, SloBody
 from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
-from qlm.gateway.api.schema import Priority, explained
+from qlm.gateway.api.schema import explained
 
 METADATA_PAIRS_MAX: Final = 16
 ITEMS_MAX: Final = 10_000

@@ -156,6 +156,7 @@ class InterleavedSource:
         self._family = family
         self._end_others = end_others
         self._takes: dict[asyncio.Task[bytes], EventSource] = {}
+        self._finished: list[EventSource] = []
         self._begun = False
         self._over = False
         self.write: Write | None = None
@@ -188,7 +189,7 @@ class InterleavedSource:
         data = b""
         while self._takes and not data:
             data = await self._next()
-        if self._family.failed and not self._over:
+        if self._failed_source in self._finished and not self._over:
             self._over = True
             self._end_others()
             await self._stop()
@@ -208,15 +209,20 @@ class InterleavedSource:
         except asyncio.CancelledError:
             await self._stop()
             raise
-        data = b""
-        for task in done:
-            source, taken = self._takes.pop(task), task.result()
-            data += taken
-            if self._family.failed:
-                break
-            if taken and not source.ended:
+        taken = [(self._takes.pop(task), task.result()) for task in done]
+        # The bytes of the answer that ends the stream come last.
+        taken.sort(key=lambda each: each[0] is self._failed_source)
+        for source, data in taken:
+            if source.ended or not data:
+                self._finished.append(source)
+            else:
                 self._start([source])
-        return data
+        return b"".join([data for _, data in taken])
+
+    @property
+    def _failed_source(self) -> EventSource | None:
+        """The answer that has ended the stream."""
+        return None if self._family.failed is None else self._sources[self._family.failed]
 
     def _start(self, sources: Sequence[EventSource]) -> None:
         for each in sources:

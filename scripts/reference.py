@@ -17,6 +17,7 @@ from scripts.reference_pages.configuration import configuration_page
 from scripts.reference_pages.http import http_page
 from scripts.reference_pages.http_admin import http_admin_page
 from scripts.reference_pages.profile_accuracy import profile_accuracy_page
+from scripts.reference_pages.request_fields import request_fields_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs/reference"
@@ -28,6 +29,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "http.md": http_page,
     "http-admin.md": http_admin_page,
     "profile-accuracy.md": profile_accuracy_page,
+    "request-fields.md": request_fields_page,
 }
 """Each page by the name of its file."""
 

@@ -65,24 +65,25 @@ def rows(model: type[BaseModel], link: Link, own: Sequence[str] | None = None) -
     Raises:
         NoMeaningError: The docstrings of the model and its bases say nothing of a field.
     """
-    meanings = _meanings(model)
+    said = meanings(model)
     described: list[tuple[str, ...]] = []
     for name, field in model.model_fields.items():
         if own is not None and name not in own:
             continue
-        if name not in meanings:
+        if name not in said:
             raise NoMeaningError(f"{model.__name__}.{name} has no comment or entry in the docstring")
         shape = shape_of(field.annotation, link, field.metadata)
-        described.append((f"`{name}`", shape.one, default(field), ", ".join(shape.limits), meanings[name]))
+        described.append((f"`{name}`", shape.one, default(field), ", ".join(shape.limits), said[name]))
     return described
 
 
-def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    meanings: dict[str, str] = {}
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """Return what the code says of each field of a model and its bases."""
+    said: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
-            meanings |= attributes(each.__doc__ or "") | comments(each)
-    return meanings
+            said |= attributes(each.__doc__ or "") | comments(each)
+    return said
 
 
 def comments(model: type) -> dict[str, str]:

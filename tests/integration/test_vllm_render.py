@@ -172,10 +172,11 @@ SCORED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+DRAWN = {"temperature": 1.0, "seed": 3}
 FORMED: dict[str, dict[str, Any]] = {
     "json by schema": {"response_format": FORMAT, "max_tokens": 120},
     "a choice": {"structured_outputs": {"choice": ["yes", "no"]}},
-    "two answers to each of two prompts": {"prompt": ["Once", "Twice"], "n": 2, "echo": True},
+    "two answers to each of two prompts": {"prompt": ["Once", "Twice"], "n": 2, "echo": True} | DRAWN,
 }
 
 

@@ -7,20 +7,20 @@ from qlm.gateway.api.bodies.parts import SloBody
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.rendered_fields import RENDERED
 from qlm.gateway.api.schema import ChatBody, CompletionBody
+from qlm.gateway.rpc import messages
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 
 ROOT = Path(__file__).resolve().parents[3]
 STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
 
 HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens", *RENDERED}
-HTTP_ONLY |= {"logprobs", "top_logprobs", "n", "echo"}
+HTTP_ONLY |= messages.OF_HTTP_ANSWERS
 HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id"}
-"""Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only. It changes nothing, or
-it needs a render tier, whose messages gRPC does not have."""
+"""What has no place of its own in a request: it changes the form of the answer, or is for `more`."""
 
 MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning", "annotations"}
 
-RPC_ONLY = {"prompt_token_ids", "idempotency_key"}
+RPC_ONLY = {"prompt_token_ids", "idempotency_key", "more"}
 
 
 def fields_of(message: type) -> set[str]:

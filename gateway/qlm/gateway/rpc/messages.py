@@ -1,13 +1,14 @@
 """Conversion between protobuf messages and the gateway's values; fields have the names of the HTTP API."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct
 
 from qlm.domain.request import RequestMetadata, RequestRecord
-from qlm.gateway.api.errors import ApiError, from_outcome, invalid
+from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown
 from qlm.gateway.api.lateness import late_ms
 from qlm.gateway.api.openai_shapes import usage
 from qlm.gateway.api.schema import Body, parse_chat, parse_completion
@@ -25,6 +26,12 @@ _PLAIN: Final = frozenset(
 )
 """Fields that the body of the HTTP API has under the same name."""
 
+OF_HTTP_ANSWERS: Final = frozenset(
+    {"n", "echo", "logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}
+    | {"include_reasoning", "stream", "stream_options"}
+)
+"""Fields of the HTTP API that change the form of its answer, which messages here do not have."""
+
 _INPUTS: Final = "expected prompt, prompt_token_ids or messages"
 
 
@@ -37,6 +44,8 @@ def to_plain(request: pb.GenerateRequest) -> dict[str, Any]:
         plain["logit_bias"] = {str(id): bias for id, bias in request.logit_bias.items()}
     if "slo" in given:
         plain["slo"] = _slo(request.slo)
+    if "more" in given:
+        plain |= _more(request.more, request.DESCRIPTOR.fields_by_name)
     match request.WhichOneof("input"):
         case "prompt_token_ids":
             plain["prompt"] = list(request.prompt_token_ids.ids)
@@ -142,6 +151,31 @@ def error_of(final: SendFinal) -> pb.Error:
 def queues_response(listed: Mapping[str, Any]) -> pb.ListQueuesResponse:
     """Return the queues as the HTTP API lists them."""
     return ParseDict(dict(listed), pb.ListQueuesResponse())
+
+
+def _more(more: Struct, own: Container[str]) -> dict[str, Any]:
+    """Return the further fields of a request.
+
+    Raises:
+        ApiError: One of them changes the form of the answer, or has a place of its own in the request.
+    """
+    fields = {name: _whole(value) for name, value in MessageToDict(more).items()}
+    for name, value in fields.items():
+        if name in OF_HTTP_ANSWERS:
+            expected = "expected no such field over gRPC, whose answers have no place for it: use HTTP"
+            raise invalid(name, f"{name} is {shown(value)}; {expected}", "unsupported_value")
+        if name in own:
+            raise invalid(name, f"more.{name} is {shown(value)}; expected it as the field {name}")
+    return fields
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with its whole numbers as such: a Struct has only one kind of number."""
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _slo(slo: pb.Slo) -> dict[str, Any]:

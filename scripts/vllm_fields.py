@@ -1,0 +1,18 @@
+"""List the request fields of the installed vLLM; run it with the Python of `.venv-vllm`.
+
+Its output belongs into scripts/reference_pages/vllm_fields.json, of which docs/reference/request-fields.md is
+written.
+"""
+
+import json
+
+import vllm
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+fields = {
+    "version": vllm.__version__,
+    "chat": sorted(ChatCompletionRequest.model_fields),
+    "completion": sorted(CompletionRequest.model_fields),
+}
+print(json.dumps(fields, indent=1))

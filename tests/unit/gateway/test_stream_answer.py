@@ -76,7 +76,7 @@ class Slow:
         self.sent += data
 
     async def send(self, message: Any) -> None:
-        if self.write_paused:
+        while self.write_paused:
             await self.resumed.wait()
         if body := message.get("body", b""):
             self.write(b"%x\r\n%b\r\n" % (len(body), body))

@@ -238,7 +238,8 @@ class StreamShape:
     def _text(self, text: str, final: SendFinal | None, logprobs: Logprobs) -> bytes:
         closing = b"}" if self._chat else b""
         reasons = b"null" if final is None else _reasons(final)
-        whole = orjson.dumps(text) + closing + _logprobs(logprobs) + b',"finish_reason":' + reasons + b"}]"
+        scores = b',"logprobs":null' if logprobs is None else _logprobs(logprobs)
+        whole = orjson.dumps(text) + closing + scores + b',"finish_reason":' + reasons + b"}]"
         return self._before_text + whole
 
     def ending(self, final: SendFinal, logprobs: Logprobs = None) -> bytes:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from qlm.domain.attainment import OutputTimes
-from qlm.domain.formats.token_logprobs import LogprobLog, TokenLogprob, decoded
+from qlm.domain.formats.token_logprobs import LogprobLog, decoded
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -208,13 +208,15 @@ class Session:
         if self._gone_at_ns is not None:
             return []
         self._keepalive_at_ns = now_ns + self._timing.keepalive_ns
-        return [SendEvent(self._text.tokens, piece, *self._unsent())]
+        since, ids = self._sent, self._unsent()
+        if self._logprobs is None:
+            return [SendEvent(self._sent, piece, ids)]
+        return [SendEvent(self._sent, piece, ids, self._logprobs.tokens(since, self._sent))]
 
-    def _unsent(self) -> tuple[TokenIds, Sequence[TokenLogprob]]:
+    def _unsent(self) -> TokenIds:
         """Return the tokens of the answer that were not sent before, and mark them as sent."""
         since, self._sent = self._sent, self._text.tokens
-        logprobs = () if self._logprobs is None else self._logprobs.tokens(since, self._sent)
-        return tuple(self._ids[since : self._sent]), logprobs
+        return tuple(self._ids[since : self._sent])
 
     def _end(self, outcome: Outcome, detail: str, cached_tokens: int | None = None) -> SendFinal:
         self.over = True
@@ -222,7 +224,8 @@ class Session:
         reason = finish_reason(text, outcome) if outcome.ok else None
         rest = "".join((*self._pieces, text.finish()))
         named = text.stop_reason if reason == "stop" else None
-        ids, logprobs = self._unsent()
+        since, ids = self._sent, self._unsent()
+        logprobs = () if self._logprobs is None else self._logprobs.tokens(since, self._sent)
         return SendFinal(
             text.tokens, rest, reason, outcome, detail, ids, named, cached_tokens, logprobs=logprobs
         )

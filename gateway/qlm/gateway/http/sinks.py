@@ -99,6 +99,7 @@ class StreamSink(Buffered):
         self._shown = shown
         self._logprobs = logprobs
         self._echo = "" if shown else echo
+        self._plain = logprobs is None and not self._echo
         self._begun = shown > 0
         self._chunks: list[bytes] = []
         self._waiting = False
@@ -110,7 +111,11 @@ class StreamSink(Buffered):
 
     def event(self, event: SendEvent) -> None:
         """Add an event with new text."""
-        frame = self._framed(self._shape.text(event.offset, self._echoed(event.text), self._scored(event)))
+        if self._plain:
+            frame = self._framed(self._shape.text(event.offset, event.text))
+        else:
+            text, logprobs = self._echoed(event.text), self._scored(event)
+            frame = self._framed(self._shape.text(event.offset, text, logprobs))
         if not frame:
             return  # nor may an empty chunk be written: it ends the answer
         # What the response has taken before may not be written yet, unless it waits for more.

@@ -91,7 +91,7 @@ _HEADERS: Final[Mapping[str, Input]] = {
 
 _HEADERS_OF: Final[Mapping[tuple[str, str], Input]] = {
     (path, "last-event-id"): Input("text", "any value", f"As `{STREAM_HEADER}: resumable`.")
-    for path in ("/v1/chat/completions", "/v1/completions")
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 }
 
 _QUERY: Final[Mapping[str, Input]] = {

@@ -11,6 +11,7 @@ from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
 from qlm.gateway.api.messages import Message, TextPart
+from qlm.gateway.api.messages_api import body as messages_api
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.rendered_fields import (
     ResponseFormat,
@@ -72,6 +73,12 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     TextOptions: "`text`",
     TextFormat: "`text.format`",
     ReasoningOptions: "`reasoning`",
+    messages_api.MessagesTool: "`message.tools[]`",
+    messages_api.MessagesToolChoice: "`message.tool_choice`",
+    messages_api.Thinking: "`thinking`",
+    messages_api.OutputConfig: "`output_config`",
+    messages_api.OutputFormat: "`output_config.format`",
+    messages_api.MessagesMetadata: "`metadata`",
 }
 
 _BODY: Final = """\
@@ -82,6 +89,10 @@ _OWN_BODY: Final = "A JSON object of at most `limits.body_bytes_max` bytes with 
 _INNER: Final[Mapping[str, Collection[type[BaseModel]]]] = {
     "/v1/batches": (Lifetime,),
     "/v1/responses": (FunctionTool, TextOptions, TextFormat, ReasoningOptions),
+    "/v1/messages": (
+        *(messages_api.MessagesTool, messages_api.MessagesToolChoice, messages_api.Thinking),
+        *(messages_api.OutputConfig, messages_api.OutputFormat, messages_api.MessagesMetadata),
+    ),
 }
 """Objects inside the bodies of routes whose fields no other route has."""
 
@@ -108,6 +119,7 @@ HEADER_ROWS: Final = (
     ("x-request-id", "all answers", "The id of the request if it has one, else one of this answer alone."),
     (MET, "whole answers", "`true` or `false`: whether the request met its objective, if it has one."),
     (LATE_MS, "whole answers", "By how many milliseconds it was late; 0 if it was not."),
+    ("request-id", "`/v1/messages`", "The id of the request, for Anthropic's clients."),
     ("location", "202 of a request", "Where the request can be looked up."),
     ("preference-applied", "202 of a request", "`respond-async`"),
     ("retry-after", "429, 503", "Whole seconds after which to come back, at least 1."),

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
+from qlm.gateway.api.fields.messages_api import MessageEvent, MessageObject
 from qlm.gateway.api.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.fields.responses_api import ResponseEvent, ResponseObject
@@ -30,6 +31,7 @@ _WHOLE: Final[Mapping[str, type]] = {
     "/v1/chat/completions": ChatCompletion,
     "/v1/completions": TextCompletion,
     "/v1/responses": ResponseObject,
+    "/v1/messages": MessageObject,
 }
 
 _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
@@ -37,6 +39,7 @@ _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
     "/v1/completions": [TextChunk],
     "/v1/requests/{id}/events": [ChatChunk, TextChunk],
     "/v1/responses": [ResponseEvent],
+    "/v1/messages": [MessageEvent],
     "/v1/responses/{id}": [ResponseEvent],
 }
 
@@ -53,6 +56,7 @@ _CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
 _WHEN: Final[Mapping[type, str]] = {
     ChatChunk: "as a stream, each event: ",
     TextChunk: "as a stream, each event: ",
+    MessageEvent: "as a stream, each event: ",
     ResponseEvent: "as a stream, each event: ",
     AcceptedRequest: "with `prefer: respond-async`: ",
 }

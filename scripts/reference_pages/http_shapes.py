@@ -10,6 +10,7 @@ from qlm.gateway.api.fields import (
     history,
     instances,
     keys,
+    messages_api,
     openai,
     queues,
     requests,
@@ -31,6 +32,12 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     responses_api.OutputItem: "Output item",
     responses_api.ItemPart: "Part of an item",
     responses_api.ResponseEvent: "Response event",
+    messages_api.MessageObject: "Message",
+    messages_api.ContentBlock: "Content block",
+    messages_api.MessageUsage: "Token counts of a message",
+    messages_api.MessageEvent: "Message event",
+    messages_api.TokenCount: "Token count",
+    messages_api.MessageErrorAnswer: "Error of a message",
     openai.Model: "Model",
     openai.ModelList: "Models",
     files.FileFields: "File",
@@ -80,6 +87,11 @@ AFTER: Final[Mapping[Any, tuple[Any, ...]]] = {
     queues.Queues: (queues.GroupFields,),
     requests.Requests: (requests.AdminRequest,),
     forecast.Forecast: (forecast.Normal, forecast.Drain),
+    messages_api.MessageObject: (
+        messages_api.ContentBlock,
+        messages_api.MessageUsage,
+        messages_api.MessageErrorAnswer,
+    ),
     responses_api.ResponseObject: (responses_api.OutputItem, responses_api.ItemPart),
 }
 """Shapes inside others that are described once, behind them."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from qlm.gateway.api.fields.messages_api import MessageErrorAnswer
 from qlm.gateway.api.fields.openai import ErrorAnswer
 from scripts.reference_pages.http import ANSWER_HEADERS, OF_EVERY_ROUTE
 from scripts.reference_pages.http_routes import Route, routes
@@ -92,7 +93,8 @@ def undescribed(
 
 
 def _error(route: Route | None, status: int, content: Any) -> Iterator[str]:
-    if wrong := list(differences(content, ErrorAnswer, "")):
+    shape = MessageErrorAnswer if route is not None and route.path.startswith("/v1/messages") else ErrorAnswer
+    if wrong := list(differences(content, shape, "")):
         yield from wrong
         return
     known = OF_ALL | (set() if route is None else {each[:2] for each in route.errors})
@@ -105,7 +107,9 @@ def _events(body: bytes, shapes: Sequence[Any]) -> Iterator[str]:
         data = [line[6:] for line in block.splitlines() if line.startswith("data: ")]
         if not data or data == ["[DONE]"]:
             continue
-        expected = [ErrorAnswer] if "event: error" in block else shapes
+        # Of `error`, some APIs have events of their own.
+        errors = (ErrorAnswer, MessageErrorAnswer, *shapes)
+        expected = errors if "event: error" in block else shapes
         found = [list(differences(orjson.loads(data[0]), each, "")) for each in expected]
         yield from min(found, key=len, default=["its events"])
 

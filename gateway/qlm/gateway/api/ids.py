@@ -7,11 +7,12 @@ from qlm.domain.ids import RequestId
 CHAT_PREFIX: Final = "chatcmpl-"
 TEXT_PREFIX: Final = "cmpl-"
 RESPONSE_PREFIX: Final = "resp_"
+MESSAGE_PREFIX: Final = "msg_"
 
 
 def request_id(text: str) -> RequestId:
     """Return the id of a request, given that or the id of its answer object."""
-    for prefix in (CHAT_PREFIX, TEXT_PREFIX, RESPONSE_PREFIX):
+    for prefix in (CHAT_PREFIX, TEXT_PREFIX, RESPONSE_PREFIX, MESSAGE_PREFIX):
         if text.startswith(prefix):
             return RequestId(text.removeprefix(prefix))
     return RequestId(text)

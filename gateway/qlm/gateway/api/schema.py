@@ -330,6 +330,7 @@ _UNIONS: Final = {
     "content": CONTENT,
     "deadline_at": "seconds since the epoch or an RFC 3339 time",
     "messages": "a list of 1 to 10000 messages",
+    "system": "a text or a list of text blocks",
     "input": "a text or a list of 1 to 10000 items",
     "tool_choice": TOOL_CHOICES,
 }

@@ -120,9 +120,14 @@ class StreamAnswer(_Waiting):
         disconnected: Callable[[], None],
         closed: Callable[[], None],
         headers: Mapping[str, str],
+        refused: Callable[[ApiError], Response] = error_answer,
     ) -> None:
-        """Stream what `sink` collects; call `disconnected` if the client disconnects, `closed` always."""
+        """Stream what `sink` collects; call `disconnected` if the client disconnects, `closed` always.
+
+        `refused` is the answer of a gateway that stops before the stream has begun.
+        """
         super().__init__(disconnected, headers)
+        self._refused = refused
         self._sink = sink
         self._closed = closed
         lines = {
@@ -137,7 +142,7 @@ class StreamAnswer(_Waiting):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if self._sink.interrupted is not None:
-                refusal = error_answer(self._sink.interrupted)
+                refusal = self._refused(self._sink.interrupted)
                 refusal.headers.update(self._own_headers)
                 await refusal(scope, receive, send)
                 return
@@ -168,9 +173,14 @@ class WholeAnswer(_Waiting):
         disconnected: Callable[[], None],
         headers: Mapping[str, str],
         render: Callable[[SendFinal], Awaitable[Response]],
+        refused: Callable[[ApiError], Response] = error_answer,
     ) -> None:
-        """Answer with `render` of the end; call `disconnected` if the client disconnects before."""
+        """Answer with `render` of the end; call `disconnected` if the client disconnects before.
+
+        `refused` is the answer if this gateway cannot wait for the end.
+        """
         super().__init__(disconnected, headers)
+        self._refused = refused
         self._sink = sink
         self._render = render
 
@@ -178,7 +188,7 @@ class WholeAnswer(_Waiting):
         final = await self._sink.wait()
         if final is None:
             return
-        response = error_answer(final) if isinstance(final, ApiError) else await self._render(final)
+        response = self._refused(final) if isinstance(final, ApiError) else await self._render(final)
         response.headers.update(self._own_headers)
         await response(scope, receive, send)
 

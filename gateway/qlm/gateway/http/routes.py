@@ -10,6 +10,7 @@ from qlm.gateway.http import admin, admin_dead_letters, completions, requests, s
 from qlm.gateway.http.document import about
 from qlm.gateway.http.files import batches, files
 from qlm.gateway.http.keys import admin as admin_keys
+from qlm.gateway.http.messages_api import create as messages_api
 from qlm.gateway.http.responses_api import create as responses_api
 from qlm.gateway.http.responses_api import stored as stored_responses
 from qlm.gateway.http.vllm import tokens
@@ -36,6 +37,8 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("POST", "/v1/responses", responses_api.create_response),
     ("GET", "/v1/responses/{id}", stored_responses.get_response),
     ("POST", "/v1/responses/{id}/cancel", stored_responses.cancel_response),
+    ("POST", "/v1/messages", messages_api.create_message),
+    ("POST", "/v1/messages/count_tokens", messages_api.count_tokens),
     ("GET", "/v1/models", service.list_models),
     ("GET", "/v1/models/{id:path}", service.get_model),
     ("GET", "/v1/requests/{id}/events", requests.resume_stream),

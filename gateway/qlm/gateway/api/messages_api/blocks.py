@@ -1,0 +1,130 @@
+"""Messages of Anthropic's API, with their content blocks, as messages of a chat."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from qlm.gateway.api.errors import invalid, shown
+
+_KINDS: Final[Mapping[str, str]] = {
+    "user": "text or tool_result",
+    "assistant": "text, thinking or tool_use",
+}
+"""Supported content blocks, by role."""
+
+
+def chat_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages of a chat.
+
+    Raises:
+        ApiError: A message is wrong, or has a block that is not supported; the error has its place.
+    """
+    made: list[dict[str, Any]] = []
+    for place, message in enumerate(messages):
+        where = f"messages[{place}]"
+        role, blocks = message.get("role"), as_blocks(message.get("content"), f"{where}.content")
+        if role == "user":
+            made += _of_user(blocks, f"{where}.content")
+        elif role == "assistant":
+            made.append(_of_assistant(blocks, f"{where}.content"))
+        elif role == "system":
+            made.append({"role": "system", "content": joined_text(blocks, f"{where}.content")})
+        else:
+            expected = "expected user, assistant or system"
+            raise invalid(f"{where}.role", f"{where}.role is {shown(role)}; {expected}")
+    if made[-1]["role"] == "assistant":
+        where = f"messages[{len(messages) - 1}].role"
+        expected = "expected user: the beginning of an answer cannot be given"
+        raise invalid(where, f"{where} of the last message is assistant; {expected}", "unsupported_value")
+    return made
+
+
+def as_blocks(content: object, where: str) -> Sequence[Mapping[str, Any]]:
+    """Return content as blocks.
+
+    Raises:
+        ApiError: It is neither a text nor a list of blocks.
+    """
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if isinstance(content, list) and content and all(isinstance(each, Mapping) for each in content):
+        return content
+    raise invalid(where, f"{where} is {shown(content)}; expected a text or a list of blocks")
+
+
+def joined_text(blocks: Sequence[Mapping[str, Any]], where: str, kinds: str = "text") -> str:
+    """Return the text of text blocks, joined by line feeds, as those of chats.
+
+    Raises:
+        ApiError: One is of another kind; `kinds` are those that were possible.
+    """
+    return "\n".join(_text(block, f"{where}[{place}]", kinds) for place, block in enumerate(blocks))
+
+
+def _of_user(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+    """Yield the results of tools, each as a message, and then the text."""
+    texts: list[str] = []
+    for place, block in enumerate(blocks):
+        at = f"{where}[{place}]"
+        if block.get("type") == "tool_result":
+            yield _result(block, at)
+        else:
+            texts.append(_text(block, at, _KINDS["user"]))
+    if texts:
+        yield {"role": "user", "content": "\n".join(texts)}
+
+
+def _result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    content = block.get("content", "") or ""
+    text = joined_text(as_blocks(content, f"{where}.content"), f"{where}.content")
+    # As text, since chats have no place for it.
+    text = f"Error: {text}" if block.get("is_error") is True else text
+    return {"role": "tool", "tool_call_id": _name(block, "tool_use_id", where), "content": text}
+
+
+def _of_assistant(blocks: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
+    texts: list[str] = []
+    reasoning: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for place, block in enumerate(blocks):
+        at = f"{where}[{place}]"
+        match block.get("type"):
+            case "tool_use":
+                calls.append(_call(block, at))
+            case "thinking":
+                reasoning.append(_name(block, "thinking", at))
+            case _:
+                texts.append(_text(block, at, _KINDS["assistant"]))
+    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}
+    if reasoning:
+        message["reasoning"] = "".join(reasoning)
+    if calls:
+        message |= {"tool_calls": calls} | ({} if texts else {"content": None})
+    return message
+
+
+def _call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    given = block.get("input")
+    if not isinstance(given, Mapping):
+        raise invalid(f"{where}.input", f"{where}.input is {shown(given)}; expected an object")
+    function = {"name": _name(block, "name", where), "arguments": orjson.dumps(given).decode()}
+    return {"id": _name(block, "id", where), "type": "function", "function": function}
+
+
+def _text(block: Mapping[str, Any], where: str, kinds: str) -> str:
+    kind, text = block.get("type"), block.get("text")
+    if kind != "text":
+        raise invalid(
+            f"{where}.type", f"{where}.type is {shown(kind)}; expected {kinds}", "unsupported_value"
+        )
+    if not isinstance(text, str):
+        raise invalid(f"{where}.text", f"{where}.text is {shown(text)}; expected a text")
+    return text
+
+
+def _name(block: Mapping[str, Any], name: str, where: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise invalid(f"{where}.{name}", f"{where}.{name} is {shown(value)}; expected a text")
+    return value

@@ -1,0 +1,1 @@
+"""Routes of Anthropic's Messages API."""

@@ -1,0 +1,37 @@
+"""Errors of routes of Anthropic's API, in its shape."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TypeVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.domain.errors import QlmError
+from qlm.gateway.api.errors import ApiError, from_qlm
+from qlm.gateway.api.messages_api.objects import error_object
+from qlm.gateway.http.responses import Json
+from qlm.gateway.sessions.gateway import Gateway
+
+R = TypeVar("R", bound=Response)
+Handler = Callable[[Gateway, HttpRequest], Awaitable[R]]
+
+
+def error_answer(error: ApiError, request_id: str | None = None) -> Response:
+    """Return the answer for an error."""
+    return Json(error_object(error, request_id), error.headers, error.status)
+
+
+def in_its_shape(handler: Handler[R]) -> Handler[R | Response]:
+    """Return a handler that answers the errors of another one in Anthropic's shape."""
+
+    @wraps(handler)
+    async def shaped(gateway: Gateway, request: HttpRequest) -> R | Response:
+        try:
+            return await handler(gateway, request)
+        except ApiError as error:
+            return error_answer(error)
+        except QlmError as error:
+            return error_answer(from_qlm(error))
+
+    return shaped

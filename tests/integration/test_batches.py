@@ -69,7 +69,7 @@ class World:
         return [orjson.loads(line) for line in content.content.splitlines()]
 
 
-def line(n: int, **body: Any) -> dict[str, Any]:
+def line(n: int, /, **body: Any) -> dict[str, Any]:
     given = {"model": "emulated", "messages": [{"role": "user", "content": f"Line {n}"}], **body}
     return {"custom_id": f"line-{n}", "method": "POST", "url": CHAT, "body": given}
 
@@ -228,15 +228,21 @@ async def test_lines_have_the_deadline_of_their_batch(world: World) -> None:
 
 
 async def test_lines_that_cannot_be_answered_are_among_the_errors(world: World) -> None:
-    wrong: dict[int, dict[str, Any]] = {1: {"model": "none"}, 2: {"temperature": 9}, 3: {"messages": []}}
-    batch = await world.ended((await world.batch(line(n, **wrong.get(n, {})) for n in range(5))).id)
+    wrong: dict[int, dict[str, Any]] = {
+        1: {"model": "none"},
+        2: {"temperature": 9},
+        3: {"messages": []},
+        5: {"n": 2},
+    }
+    batch = await world.ended((await world.batch(line(n, **wrong.get(n, {})) for n in range(6))).id)
     assert batch.status == "completed"
-    assert batch.request_counts is not None and batch.request_counts.failed == 3
+    assert batch.request_counts is not None and batch.request_counts.failed == 4
     errors = {each["custom_id"]: each["response"] for each in await world.lines_of(batch.error_file_id)}
     assert {name: each["status_code"] for name, each in errors.items()} == {
         "line-1": 404,
         "line-2": 400,
         "line-3": 400,
+        "line-5": 400,
     }
     assert errors["line-2"]["body"]["error"]["param"] == "temperature"
     assert names(await world.lines_of(batch.output_file_id)) == expected((0, 4))

@@ -10,12 +10,13 @@ from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestMetadata
-from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm, invalid
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.lines import PARSERS, Line
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.files.batches import BatchSpec
+from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 
@@ -131,6 +132,9 @@ class LineRun:
         objective = {"deadline_at": spec.expires_s, "on_miss": "drop", "p_met_min": 0}
         plain = {**self._line.body, "slo": objective}
         body = PARSERS[spec.endpoint](plain)
+        if (count := answers_wanted(body)) > 1:
+            message = f"the line asks for {count} answers; expected one (by n or a list of prompts)"
+            raise invalid("n", message, "unsupported_value")
         prepared = await intake.prepare(body, plain, headers, detached=True)
         self.request_id = prepared.metadata.id
         sink = EndSink()

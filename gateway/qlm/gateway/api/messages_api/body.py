@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from qlm.gateway.api.bodies.parts import Priority, SloBody
 from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
-from qlm.gateway.api.schema import STOPS_MAX, Priority, SloBody, explained
+from qlm.gateway.api.schema import STOPS_MAX, explained
 
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "container": (),

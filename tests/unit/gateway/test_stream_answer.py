@@ -81,6 +81,9 @@ class Slow:
         if body := message.get("body", b""):
             self.write(b"%x\r\n%b\r\n" % (len(body), body))
 
+    def resume_reading(self) -> None:
+        """Read on, as it does anyway."""
+
     def pause(self) -> None:
         self.write_paused = True
         self.resumed.clear()

@@ -36,8 +36,11 @@ class Body:
     def watch(self, left: Callable[[], None] | None) -> None:
         """Call `left` when the client disconnects before the end, at once if it has; None ends the watch."""
         self._left = left
-        if self._cycle.disconnected:
+        cycle = self._cycle
+        if cycle.disconnected:
             self.leave()
+        elif left is not None and not cycle.transport.is_closing():
+            cycle.flow.resume_reading()  # paused by the last part of a large body: nobody else reads on
 
     def leave(self) -> None:
         """Note that the client has disconnected."""

@@ -157,6 +157,8 @@ async def objects(world: World, party: Party) -> dict[str, list[str]]:
 
 def error(answer: httpx.Response) -> tuple[int, str]:
     body = answer.json()
+    if answer.request.url.path.startswith("/v1/messages"):
+        assert body["type"] == "error"  # Anthropic's shape
     assert set(body["error"]) == {"message", "type", "param", "code"}
     return answer.status_code, body["error"]["code"]
 

@@ -298,7 +298,7 @@ async def running_cluster(folder: Path, store: MemoryStore | None = None) -> Asy
         stack.push_async_callback(_end, task)
         cluster = Cluster(store, broker, agent, stack)
         yield cluster
-    assert cluster.undescribed == [], "not as docs/reference says"
+    assert cluster.undescribed == [], f"not as docs/reference says: {cluster.undescribed}"
 
 
 async def mark_indexed(store: Store) -> None:

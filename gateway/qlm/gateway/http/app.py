@@ -36,6 +36,7 @@ from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
+from qlm.gateway.http.messages_api.errors import error_answer as message_error
 from qlm.gateway.http.page.files import open_paths
 from qlm.gateway.http.page.handlers import LivePage
 from qlm.gateway.http.responses import error_answer
@@ -126,7 +127,12 @@ def app_of(
         anyone = {"/health", "/version", *_PROBES, *(path for _, path, _ in ADMIN_DOCUMENT_ROUTES)}
         chain.append(
             Middleware(
-                KeyCheck, keys=gateway.keys, clock=gateway.clock, count=gateway.metrics.refused, anyone=anyone
+                KeyCheck,
+                keys=gateway.keys,
+                clock=gateway.clock,
+                count=gateway.metrics.refused,
+                anyone=anyone,
+                answer=_refusal,
             )
         )
     app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
@@ -134,6 +140,11 @@ def app_of(
     app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
     app.routes.extend(Route(path, refuse, methods=_METHODS) for path in UNSUPPORTED)
     return app
+
+
+def _refusal(path: str, error: ApiError) -> Response:
+    """Return the answer to a refused call, in the form of the API that the path belongs to."""
+    return message_error(error) if path.startswith("/v1/messages") else error_answer(error)
 
 
 def admin_app_of(

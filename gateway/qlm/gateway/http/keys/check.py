@@ -5,13 +5,13 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ports.api_keys import Scope as KeyScope
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.api.errors import ApiError, from_qlm
-from qlm.gateway.http.responses import error_answer
 from qlm.gateway.keys.asking import asked_key
 from qlm.gateway.keys.key_ring import KeyRing
 
@@ -29,6 +29,7 @@ class KeyCheck:
         clock: Clock,
         count: Callable[[int, str], None],
         anyone: Collection[str],
+        answer: Callable[[str, ApiError], Response],
     ) -> None:
         """Guard an application.
 
@@ -38,12 +39,14 @@ class KeyCheck:
             clock: The time.
             count: Counts a refusal, by status and code.
             anyone: Paths that need no key.
+            answer: Returns the answer to a refused call to a path.
         """
         self._app = app
         self._keys = keys
         self._clock = clock
         self._count = count
         self._anyone = anyone
+        self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call, or pass it on with its tenant."""
@@ -56,7 +59,7 @@ class KeyCheck:
         except (ApiError, QlmError) as error:
             refusal = error if isinstance(error, ApiError) else from_qlm(error)
             self._count(refusal.status, refusal.code or "")
-            await error_answer(refusal)(scope, receive, send)
+            await self._answer(scope["path"], refusal)(scope, receive, send)
             return
         scope[_TENANT] = key.tenant
         await self._app(scope, receive, send)

@@ -106,8 +106,9 @@ class Workers:
             await end_tasks(self._running)
 
     async def stop(self) -> None:
-        """Let all end as their configuration says; if cancelled, at once."""
+        """Let all end as their configuration says; at once if cancelled. The last closes the listener."""
         self._stopping.set()
+        self._listener.close()  # else connections would wait here for workers that accept none any more
         for link in self._links.values():
             link.send("stop")
         times = self._task.config.stop
@@ -121,7 +122,10 @@ class Workers:
         pause_s = PAUSE_S
         while not self._stopping.is_set():
             began_s = asyncio.get_running_loop().time()
-            how = await self._run(number)
+            try:
+                how = await self._run(number)
+            except OSError as error:  # too many processes or descriptors, for now
+                how = f"it cannot be started: {error}"
             if self._stopping.is_set():
                 return
             lasted = asyncio.get_running_loop().time() - began_s > LASTS_S
@@ -136,16 +140,20 @@ class Workers:
         """Run a worker once; return how it ended."""
         answering = Answering(self._backends.store, self._backends.open_broker)
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, contextlib.ExitStack() as unused:
+            unused.enter_context(ours)
             fds = theirs.fileno(), self._listener.fileno()
             process = await asyncio.create_subprocess_exec(
                 *self._program, *map(str, fds), pass_fds=fds, stdin=asyncio.subprocess.PIPE
             )
+            unused.pop_all()
         link = None
         try:
             make = self._link(number, answering, process)
             _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
             answering.link = self._links[number] = link
+            if self._stopping.is_set():  # while it was started
+                link.send("stop")
             assert process.stdin is not None
             with contextlib.suppress(OSError):
                 process.stdin.write(pickle.dumps(self._task))

@@ -40,7 +40,7 @@ class Body:
         if cycle.disconnected:
             self.leave()
         elif left is not None and not cycle.transport.is_closing():
-            cycle.flow.resume_reading()  # paused by the last part of a large body: nobody else reads on
+            cycle.flow.resume_reading()  # the last part of a large body has paused it
 
     def leave(self) -> None:
         """Note that the client has disconnected."""

@@ -1,0 +1,69 @@
+"""Gateway workers: what becomes of one that starts while its owner stops, or that cannot be started."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from contract.suites.store.values import LIMITS
+from qlm.cli.config.settings import parse_config
+from qlm.cli.processes.workers import Workers, WorkerTask
+from qlm.cli.runtime.backends import Backends
+from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.ports.broker import Broker
+from qlm.store.embedded.memory import MemoryStore
+from support.gateway import SystemClock, until
+from support.qlm_process import emulated
+
+GRACE_S = 60.0
+LIMIT_S = 20.0
+
+ONE_MESSAGE = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
+"""A worker that ends with the first message."""
+
+
+async def no_broker() -> Broker:
+    raise BrokerUnavailableError("there is none")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        made.listen()
+        yield made
+
+
+def workers_at(listener: socket.socket, *program: str) -> Workers:
+    config = parse_config(emulated("m", http={"workers": 1}, stop={"grace_s": GRACE_S}), "test")
+    backends = Backends(MemoryStore(SystemClock(), LIMITS), no_broker, embedded=True)
+    return Workers(WorkerTask(config, logging.INFO, "text"), listener, backends, None, program)
+
+
+async def test_a_stop_reaches_workers_that_are_being_started_and_closes_the_listener(
+    listener: socket.socket,
+) -> None:
+    address = listener.getsockname()
+    workers = workers_at(listener, sys.executable, "-c", ONE_MESSAGE)
+    running = asyncio.create_task(workers.run())
+    for _ in range(2):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(LIMIT_S):
+        await workers.stop()
+        await running
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = workers_at(listener, "/no/such/program")
+    running = asyncio.create_task(workers.run())
+    async with asyncio.timeout(LIMIT_S):
+        await until(lambda: "cannot be started" in caplog.text or running.done())
+        await workers.stop()
+        await running

@@ -141,6 +141,14 @@ async def test_all_viewers_share_one_snapshot_and_without_a_viewer_none_is_made(
         assert feed.rounds == rounds
 
 
+async def test_a_viewer_that_asks_for_the_head_only_is_no_viewer(tmp_path: Path) -> None:
+    async with living(tmp_path) as live, client(live) as http:
+        answer = await http.head("/ui/events")
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        await until(lambda: live.page.feed.viewers == 0)
+
+
 async def explanation(live: Live, name: str) -> dict[str, Any]:
     async with client(live) as http:
         answer = await http.get("/ui/explanation", params={"of": name})

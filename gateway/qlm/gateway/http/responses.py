@@ -147,6 +147,11 @@ class StreamAnswer(_Waiting):
                 await refusal(scope, receive, send)
                 return
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if scope.get("method") == "HEAD":
+                # Nothing is ever written to such a client, so it would never be seen to leave.
+                self._leave()
+                await send({"type": "http.response.body", "body": b""})
+                return
             body: Body | None = scope.get(BODY)
             self._sink.write = None if body is None else body.write
             more = True

@@ -106,6 +106,17 @@ async def test_known_keys_count_for_a_while_without_the_store(
         await ring.find(SECRET)
 
 
+async def test_calls_share_a_failed_read(ring: KeyRing, store: Store, clock: Clock) -> None:
+    assert await ring.find(SECRET) == KEY
+    store.away, reads = True, store.reads
+    clock.now_s += FRESH_S
+    assert await asyncio.gather(*(ring.find(SECRET) for _ in range(20))) == [KEY] * 20
+    clock.now_s += STALE_MAX_S
+    errors = await asyncio.gather(*(ring.find(SECRET) for _ in range(20)), return_exceptions=True)
+    assert [str(each) for each in errors if isinstance(each, StoreUnavailableError)] == ["away"] * 20
+    assert store.reads == reads + 2
+
+
 async def test_keys_do_not_stay_when_the_clock_is_set_back(ring: KeyRing, store: Store, clock: Clock) -> None:
     assert await ring.find(SECRET) == KEY
     await store.remove_api_key(KEY.id)

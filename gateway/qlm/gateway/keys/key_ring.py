@@ -33,6 +33,7 @@ class KeyRing:
         self._clock = clock
         self._by_digest: Mapping[str, ApiKey] = {}
         self._read_ns: int | None = None
+        self._failed: tuple[int, StoreUnavailableError] | None = None
         self._reading = asyncio.Lock()
 
     async def find(self, secret: str) -> ApiKey | None:
@@ -55,16 +56,25 @@ class KeyRing:
             if self._read_ns is not None and at_ns <= self._read_ns <= now_ns:
                 return
             age_s = self._age_s(now_ns)
+            # Else calls would wait in turn, each until the shared state does not answer.
+            if self._failed is not None and at_ns <= self._failed[0] <= now_ns:
+                self._go_on_without(self._failed[1], age_s)
+                return
             if age_s < READS_APART_S:
                 await asyncio.sleep(READS_APART_S - age_s)
                 now_ns = self._clock.now_ns()
             try:
                 keys = await self._store.api_keys()
-            except StoreUnavailableError:
-                if age_s >= STALE_MAX_S:
-                    raise
+            except StoreUnavailableError as error:
+                self._failed = self._clock.now_ns(), error
+                self._go_on_without(error, age_s)
                 return
             self._by_digest, self._read_ns = {key.digest: key for key in keys}, now_ns
+
+    def _go_on_without(self, error: StoreUnavailableError, age_s: float) -> None:
+        """Let the known keys count for a while; raise a new error with the text of `error` after that."""
+        if age_s >= STALE_MAX_S:
+            raise StoreUnavailableError(*error.args) from error
 
     def _age_s(self, now_ns: int) -> float:
         # abs: after the clock was set back, the keys must not stay as they are for that time.

@@ -122,6 +122,12 @@ def test_items_that_belong_together_are_one_message() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [["input_text"], {}, 5, None])
+def test_a_part_whose_type_is_no_text_is_named(kind: object) -> None:
+    with pytest.raises(ApiError, match=r"input\[0\]\.content\[0\]\.type is .*; expected input_text"):
+        chat_messages([{"role": "user", "content": [{"type": kind, "text": "a"}]}])
+
+
 def test_a_body_becomes_a_chat() -> None:
     plain = {
         "input": "Hi",

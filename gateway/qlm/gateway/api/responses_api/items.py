@@ -100,7 +100,7 @@ def _part(part: object, where: str) -> str:
     match part:
         case {"type": "refusal", "refusal": str(text)}:
             return text
-        case {"type": kind, "text": str(text)} if kind in _TEXTS:
+        case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
             return text
         case {"type": kind}:
             raise _unsupported(f"{where}.type", kind, "input_text or output_text, with a text")

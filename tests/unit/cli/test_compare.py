@@ -139,6 +139,7 @@ def test_the_picture_has_bars_for_one_load_and_lines_for_several(scenario: Path,
         (("--policy", "fcfs,none"), "none"),
         (("--policy", "fcfs,fcfs"), "names one of them twice"),
         (("--load", "1,0"), "0"),
+        (("--load", "1,1.0"), "names one of them twice"),
         (("--load", "1,,2"), "valid float"),
         (("--plots",), "--plots needs --out"),
         (("--seeds", "0"), "1<=x<=1000"),
@@ -157,3 +158,13 @@ def test_all_scenarios_are_read_before_the_first_simulation(scenario: Path, tmp_
     done = compare(scenario, wrong)
     assert done.exit_code == 2 and str(wrong) in done.output
     assert "comparison" not in done.output
+
+
+def test_scenarios_of_one_name_are_refused_as_their_rows_would_be_mixed(
+    scenario: Path, tmp_path: Path
+) -> None:
+    variant = tmp_path / "variant.yaml"
+    variant.write_text(SCENARIO.format(name="small").replace("rate_rps: 10", "rate_rps: 20"), "utf-8")
+    done = compare(scenario, variant)
+    assert done.exit_code == 2
+    assert f"{variant} has the name 'small', as {scenario}" in done.output.replace("\n", "")

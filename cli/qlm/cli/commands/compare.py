@@ -35,7 +35,7 @@ class _Several(click.ParamType[tuple[Any, ...]]):
             return value
         parts = [part.strip() for part in str(value).split(",")]
         values = tuple(self._each.convert(part, param, ctx) for part in parts)
-        if len(set(parts)) < len(parts):
+        if len(set(values)) < len(values):
             self.fail(f"{value!r} names one of them twice; expected each once", param, ctx)
         return values
 

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.simulator.policies import Policy
 from qlm.simulator.report import summary
@@ -77,10 +78,9 @@ def run(
         on_progress: Receives the progress within it.
 
     Raises:
-        ConfigError: A scenario is wrong; all are read before the first simulation.
+        ConfigError: A scenario is wrong, or two have one name; all are read before the first simulation.
     """
-    for path, load in product(plan.scenarios, plan.loads):
-        draw_scenario(path, plan.seeds[0], load=load)
+    _check(plan)
     number = 0
     for path, load, seed in product(plan.scenarios, plan.loads, plan.seeds):
         drawn = draw_scenario(path, seed, load=load)
@@ -97,6 +97,17 @@ def run(
                 seed=seed,
                 figures=figures(summary(result)),
             )
+
+
+def _check(plan: Plan) -> None:
+    paths: dict[str, Path] = {}
+    for path in plan.scenarios:
+        for load in plan.loads:
+            name = draw_scenario(path, plan.seeds[0], load=load).scenario.name
+        if name in paths:
+            message = f"{path} has the name {name!r}, as {paths[name]}; expected scenarios of different names"
+            raise ConfigError(message)
+        paths[name] = path
 
 
 def figures(summed: Mapping[str, Any]) -> Figures:

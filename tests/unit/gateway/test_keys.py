@@ -117,6 +117,20 @@ async def test_calls_share_a_failed_read(ring: KeyRing, store: Store, clock: Clo
     assert store.reads == reads + 2
 
 
+async def test_whether_a_key_is_new_is_not_known_without_the_store(
+    ring: KeyRing, store: Store, clock: Clock
+) -> None:
+    assert await ring.find(SECRET) == KEY
+    store.away = True
+    clock.now_s += FRESH_S
+    assert await ring.find(SECRET) == KEY
+    with pytest.raises(StoreUnavailableError):
+        await ring.find("sk-qlm-new")
+    store.away = False
+    clock.now_s += READS_APART_S
+    assert await ring.find("sk-qlm-new") is None
+
+
 async def test_keys_do_not_stay_when_the_clock_is_set_back(ring: KeyRing, store: Store, clock: Clock) -> None:
     assert await ring.find(SECRET) == KEY
     await store.remove_api_key(KEY.id)

@@ -40,13 +40,16 @@ class KeyRing:
         """Return the key with a secret, which may have expired; None if there is none.
 
         Raises:
-            StoreUnavailableError: The keys cannot be read, and those known are too old.
+            StoreUnavailableError: The keys cannot be read, and those known are too old, or lack this one.
         """
         digest, now_ns = digest_of(secret), self._clock.now_ns()
         if self._age_s(now_ns) >= FRESH_S:
             await self._read_since(now_ns)
         if digest not in self._by_digest:
             await self._read_since(now_ns)  # it may be new
+            failed = self._failed
+            if digest not in self._by_digest and failed is not None and failed[0] >= now_ns:
+                raise StoreUnavailableError(*failed[1].args) from failed[1]
         return self._by_digest.get(digest)
 
     async def _read_since(self, at_ns: int) -> None:

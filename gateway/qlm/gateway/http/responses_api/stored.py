@@ -25,9 +25,9 @@ _DIGITS_MAX: Final = 9
 async def get_response(gateway: Gateway, request: HttpRequest) -> Json[ResponseObject] | StreamAnswer:
     """Answer GET /v1/responses/{id}?stream=&starting_after=: a response as it is now, or its events."""
     found = await known_response(gateway, request.path_params["id"], key_tenant(request))
+    form = stream_form(lower_headers(request), default=default_form(gateway))
     if request.query_params.get("stream") != "true":
         return Json(await response_now(gateway, found), {"x-request-id": found.metadata.id})
-    form = stream_form(lower_headers(request), default=default_form(gateway))
     return await streamed(gateway, found, _starting_after(request), form)
 
 

@@ -66,6 +66,8 @@ async def test_a_text_becomes_tokens_and_text_again(http: httpx.AsyncClient) -> 
     assert tokens["token_strs"][:4] == ["G", "r", "<0xC3>", "<0xB6>"]
     back = await http.post("/detokenize", json={"model": "emulated", "tokens": tokens["tokens"]})
     assert back.json() == {"prompt": text}
+    part = await http.post("/detokenize", json={"model": "emulated", "tokens": list(b"Gr\xc3")})
+    assert part.json() == {"prompt": "Gr\ufffd"}, "the last character is not whole"
 
 
 async def test_a_conversation_has_as_many_tokens_as_its_chat(http: httpx.AsyncClient) -> None:

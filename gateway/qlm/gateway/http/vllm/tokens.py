@@ -1,6 +1,6 @@
 """/tokenize and /detokenize: prompts in the tokens of a model, as its engine would get them, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from qlm.gateway.api.bodies.tokens import (
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.fields.tokens import Detokenized, Tokenized
 from qlm.gateway.api.schema import parse_json
-from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
+from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.responses import Json
@@ -57,7 +57,7 @@ async def detokenize(gateway: Gateway, request: HttpRequest) -> Json[Detokenized
     unknown = next((id for id in body.tokens if id >= tokenizer.vocabulary), None)
     if unknown is not None:
         raise invalid("tokens", f"tokens has {unknown}; expected token ids below {tokenizer.vocabulary}")
-    text = await gateway.encoder.run(len(body.tokens), partial(_text, tokenizer), body.tokens)
+    text = await gateway.encoder.run(len(body.tokens), tokenizer.decode, body.tokens)
     return Json({"prompt": text})
 
 
@@ -66,7 +66,3 @@ async def _chat_ids(gateway: Gateway, served: ServedModel, plain: Mapping[str, A
     body, chat = as_chat(plain)
     rendered = await render(gateway.render_tiers, served.spec.id, body, chat)
     return await gateway.encoder.encode(body, served.tokenizer) if rendered is None else rendered.prompt_ids
-
-
-def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    return tokenizer.detokenizer((), skip_special_tokens=False).feed(ids)

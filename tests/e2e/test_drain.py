@@ -71,7 +71,7 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
 
         async def others_are_here() -> bool:
             """Ask more, as the group of the first ones may be on the other instance."""
-            requests = await listed(running.admin_url, "requests")
+            requests = await listed(running.admin_url, "requests", state="running")
             parked[:] = [id for id, each in requests.items() if each["instance"] == instance]
             if len(parked) < 2:
                 answers.append(asyncio.create_task(ask(len(answers) % 2)))

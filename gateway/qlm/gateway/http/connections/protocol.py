@@ -94,6 +94,7 @@ class LimitedProtocol(HalfOpenProtocol):
     def on_headers_complete(self) -> None:
         """Serve the request."""
         super().on_headers_complete()
+        # The scope is a dictionary to which servers may add; its type names the keys of ASGI only.
         self.scope[BODY] = Body(self.cycle)  # type: ignore[typeddict-unknown-key]
         self._progress.enter(Phase.BODY, self.loop.time())
 

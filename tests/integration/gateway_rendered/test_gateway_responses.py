@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -13,8 +12,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from qlm.gateway.render.rendering import RenderTiers
-from support.gateway import Cluster, running_cluster, until
-from support.rendering import emulated_answer, emulated_tiers
+from support.gateway import Cluster, until
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -31,24 +29,6 @@ ASKED: dict[str, Any] = {"model": "emulated", "input": "Will it rain in Delft?"}
 REQUIRED = {**ASKED, "tools": [WEATHER], "tool_choice": "required"}
 BACKGROUND = {**ASKED, "background": True}
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-
-
-@pytest.fixture
-async def tiers() -> AsyncIterator[RenderTiers]:
-    async with emulated_tiers("emulated") as made:
-        yield made
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, tiers: RenderTiers) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        running.agent.answer = emulated_answer
-        yield running
-
-
-@pytest.fixture
-async def url(cluster: Cluster, tiers: RenderTiers) -> str:
-    return await cluster.gateway(render_tiers=tiers)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +13,8 @@ from pydantic import BaseModel
 from qlm.domain.sampling import Evictability
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.render.rendering import RenderTiers
-from support.gateway import Cluster, running_cluster, until
-from support.rendering import emulated_answer, emulated_tiers, tiers_at
+from support.gateway import Cluster, until
+from support.rendering import tiers_at
 
 WEATHER = {
     "type": "function",
@@ -37,24 +36,6 @@ ASKED: dict[str, Any] = {
 REQUIRED = {**ASKED, "tool_choice": "required"}
 RESUMABLE = {"x-qlm-stream": "resumable"}
 NAMED = {**ASKED, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
-
-
-@pytest.fixture
-async def tiers() -> AsyncIterator[RenderTiers]:
-    async with emulated_tiers("emulated") as made:
-        yield made
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, tiers: RenderTiers) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        running.agent.answer = emulated_answer
-        yield running
-
-
-@pytest.fixture
-async def url(cluster: Cluster, tiers: RenderTiers) -> str:
-    return await cluster.gateway(render_tiers=tiers)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anthropic
 import httpx
@@ -11,7 +11,6 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from qlm.gateway.render.rendering import RenderTiers
 from support.gateway import Cluster, running_cluster, text_then_end, until
 from support.rendering import emulated_answer, emulated_tiers
 
@@ -31,24 +30,6 @@ ASKED: dict[str, Any] = {
 }
 REQUIRED = {**ASKED, "tools": [WEATHER], "tool_choice": {"type": "any"}}
 EVENT: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
-
-
-@pytest.fixture
-async def tiers() -> AsyncIterator[RenderTiers]:
-    async with emulated_tiers("emulated") as made:
-        yield made
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path, tiers: RenderTiers) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        running.agent.answer = emulated_answer
-        yield running
-
-
-@pytest.fixture
-async def url(cluster: Cluster, tiers: RenderTiers) -> str:
-    return await cluster.gateway(render_tiers=tiers)
 
 
 @pytest.fixture
@@ -210,7 +191,7 @@ async def test_what_is_wrong_is_refused_by_name_in_anthropics_shape(
         "type": "error",
         "error": {
             "type": "not_found_error",
-            "message": caught.value.body["error"]["message"],  # type: ignore[index]
+            "message": cast("dict[str, Any]", caught.value.body)["error"]["message"],
             "param": "model",
             "code": "model_not_found",
         },

@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from support.gateway import until
 from support.ports import free_port
 from support.qlm_process import QlmProcess, emulated, serving
 
@@ -43,13 +44,6 @@ def workers_of(process: QlmProcess) -> set[int]:
 
 def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-
-
-async def until(condition: Any) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.02)
 
 
 class Reader:
@@ -113,10 +107,10 @@ async def check(readers: list[Reader]) -> None:
 
 
 async def test_a_killed_worker_takes_nothing_else_with_it(running: QlmProcess) -> None:
-    await until(lambda: len(workers_of(running)) == 2)
+    await until(lambda: len(workers_of(running)) == 2, LIMIT_S)
     readers = [Reader(running.url, n) for n in range(STREAMS)]
     reading = [asyncio.create_task(reader.read()) for reader in readers]
-    await until(lambda: all(reader.offset > 10 for reader in readers))
+    await until(lambda: all(reader.offset > 10 for reader in readers), LIMIT_S)
     workers = workers_of(running)
     killed = max(workers, key=open_files)
     os.kill(killed, signal.SIGKILL)
@@ -124,18 +118,18 @@ async def test_a_killed_worker_takes_nothing_else_with_it(running: QlmProcess) -
     await check(readers)
     assert sum(reader.breaks for reader in readers) >= STREAMS // 2, "it had most of the streams"
     assert workers - {killed} <= workers_of(running), "the other one goes on"
-    await until(lambda: len(workers_of(running)) == 2)
+    await until(lambda: len(workers_of(running)) == 2, LIMIT_S)
     assert "ended (signal 9); it starts again" in running.log_file.read_text()
 
 
 async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(running: QlmProcess) -> None:
-    await until(lambda: len(workers_of(running)) == 2)
+    await until(lambda: len(workers_of(running)) == 2, LIMIT_S)
     readers = [Reader(running.url, n) for n in range(100, 104)]
     reading = [asyncio.create_task(reader.read()) for reader in readers]
-    await until(lambda: all(reader.offset > 10 for reader in readers))
+    await until(lambda: all(reader.offset > 10 for reader in readers), LIMIT_S)
     workers = workers_of(running)
     os.kill(running.pid, signal.SIGKILL)
-    await until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers))
+    await until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers), LIMIT_S)
     running.kill()
     running.start()
     await asyncio.gather(*reading)

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 import uvicorn
@@ -80,11 +81,11 @@ async def living(folder: Path, rules: AccessRules | None = None) -> AsyncIterato
         yield Live(made, url, gateway, operators.state.live_page, admin, faults)
 
 
-def some_requests(number: int, **more: object) -> list[Request]:
+def some_requests(number: int, **more: Any) -> list[Request]:
     """Requests of one class, a microsecond apart."""
     now_ns = time.time_ns()
     return [
-        a_request(f"{more.get('model', 'm')}{n}", deadline_ms=100_000, arrival_ns=now_ns + 1000 * n, **more)  # type: ignore[arg-type]
+        a_request(f"{more.get('model', 'm')}{n}", deadline_ms=100_000, arrival_ns=now_ns + 1000 * n, **more)
         for n in range(number)
     ]
 

@@ -67,7 +67,7 @@ async def test_errors_cross_with_their_fields() -> None:
         with pytest.raises(RuntimeError, match="no call of a worker"):
             await calls.call(0, "close")
         with pytest.raises(AttributeError):
-            getattr(remote, "no_operation")  # noqa: B009
+            getattr(remote, "no_operation")  # noqa: B009 - mypy knows that there is none
 
 
 async def test_after_the_owners_end_all_calls_fail_and_feeds_end() -> None:

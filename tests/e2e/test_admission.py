@@ -52,6 +52,18 @@ class Visitor:
         body |= {"ignore_eos": True, "slo": {"deadline_ms": 1000 * DEADLINE_S, **slo}}
         return self._http.post("/v1/completions", json=body, headers={"Prefer": "respond-async"})
 
+    def fill(self) -> None:
+        """Submit until as many wait as may, and all of them are in the forecast.
+
+        The instance may take its first requests only after the queue was full: then there is room again.
+        """
+        give_up_s, waiting = time.monotonic() + GIVE_UP_S, 0
+        while waiting < WAITING_MAX:
+            assert time.monotonic() < give_up_s
+            while self.submit().status_code == 202:
+                pass
+            waiting = self.until_forecast()
+
     def until_forecast(self) -> int:
         """Look until all that waits has been counted for three seconds, and return how much that is."""
         give_up_s, kept, waiting = time.monotonic() + GIVE_UP_S, dict[int, AdmissionSignal](), 0
@@ -138,9 +150,7 @@ def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
 
 
 def test_a_full_queue_tells_when_it_has_room(visitor: Visitor) -> None:
-    while visitor.submit().status_code == 202:
-        pass
-    assert visitor.until_forecast() == WAITING_MAX
+    visitor.fill()
     visitor.check_retry(visitor.submit, lambda seen: seen.departure_s(FREE_SHARE * WAITING_MAX), "queue_full")
 
 

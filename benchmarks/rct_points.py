@@ -21,8 +21,9 @@ from qlm.rct_estimator.workload import Workload as Mean
 from qlm.simulator.scenario import IntArray, Scenario, SimulatedInstance, SloClass, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.limits import LengthLimits
-from qlm.simulator.workload.reading import TraceFormat, TraceSource, read_trace
+from qlm.simulator.workload.reading import TraceSource, read_trace
 from qlm.simulator.workload.trace import Trace
+from qlm.simulator.workload.trace_format import TraceFormat
 
 TRACES: Final[Mapping[str, tuple[str, TraceFormat]]] = {
     "azure": ("azure_2023/AzureLLMInferenceTrace_conv.csv", TraceFormat.AZURE),

@@ -18,6 +18,7 @@ from scripts.reference_pages.http import http_page
 from scripts.reference_pages.http_admin import http_admin_page
 from scripts.reference_pages.profile_accuracy import profile_accuracy_page
 from scripts.reference_pages.request_fields import request_fields_page
+from scripts.reference_pages.scenarios import scenarios_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / "docs/reference"
@@ -30,6 +31,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "http-admin.md": http_admin_page,
     "profile-accuracy.md": profile_accuracy_page,
     "request-fields.md": request_fields_page,
+    "scenarios.md": scenarios_page,
 }
 """Each page by the name of its file."""
 

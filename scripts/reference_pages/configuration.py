@@ -1,14 +1,14 @@
 """docs/reference/configuration.md, from the models that read the file."""
 
-import typing
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
 from qlm.cli.config.settings import Config
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.markdown import anchor, page, table
+from scripts.reference_pages.sections import sections
 
 _INTRODUCTION: Final = """\
 Every key of the file that `--config` names. [configuration.md](../configuration.md) has an example and \
@@ -46,20 +46,3 @@ def _headings() -> Iterator[tuple[type[BaseModel], str]]:
         paths.setdefault(model, []).append(f"`{path}`")
     for model, names in paths.items():
         yield model, ", ".join(names) or "The file"
-
-
-def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield each section below a model with its path in a file; lists have [] behind their name."""
-    for name, field in model.model_fields.items():
-        for inner, step in _models_in(field.annotation):
-            below = f"{path}.{name}{step}".removeprefix(".")
-            yield below, inner
-            yield from sections(inner, below)
-
-
-def _models_in(annotation: Any, step: str = "") -> Iterator[tuple[type[BaseModel], str]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, step
-    below = f"{step}[]" if typing.get_origin(annotation) in (tuple, list) else step
-    for each in typing.get_args(annotation):
-        yield from _models_in(each, below)

@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,8 +136,8 @@ def shape_of(annotation: Any, link: Link, metadata: Sequence[Any] = ()) -> Shape
         return shape_of(arguments[0], link, (*metadata, *arguments[1:]))
     if origin in (typing.Union, types.UnionType):
         return _one_of([each for each in arguments if each is not types.NoneType], link, metadata)
-    if origin is typing.Literal:
-        words = " or ".join(f"`{each}`" for each in arguments)
+    if origin is typing.Literal or _is_choice(annotation):
+        words = " or ".join(f"`{_shown(each)}`" for each in arguments or annotation)
         return Shape(words, words)
     if origin is not None and issubclass(origin, Mapping):
         key, value = (shape_of(each, link) for each in arguments)
@@ -152,6 +153,10 @@ def shape_of(annotation: Any, link: Link, metadata: Sequence[Any] = ()) -> Shape
         return Shape(link(annotation), link(annotation))
     one, many = _WORDS[annotation]
     return Shape(one, many, limits.of_text() if annotation is str else limits.of_number())
+
+
+def _is_choice(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, StrEnum)
 
 
 def _one_of(annotations: Sequence[Any], link: Link, metadata: Sequence[Any]) -> Shape:
@@ -174,4 +179,8 @@ def default(field: FieldInfo) -> str:
         return f"`{yaml.safe_dump(given, default_flow_style=True).strip()}`" if given else "its defaults"
     if isinstance(value, tuple):
         return f"`{yaml.safe_dump(list(value), default_flow_style=True).strip()}`"
-    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
+    return f"`{_shown(value)}`"
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,7 +8,7 @@ import pytest
 
 from qlm.cli.bench.schedule import Load, plan, prompt_tokens, read_load_trace
 from qlm.domain.errors import InvalidValueError
-from qlm.simulator.workload.reading import TraceFormat
+from qlm.simulator.workload.trace_format import TraceFormat
 
 LOAD = Load(request_rate=20.0, num_prompts=4000, random_range_ratio=0.5)
 INF = float("inf")

@@ -16,13 +16,13 @@ from scripts.reference import FOLDER, PAGES
 from scripts.reference_pages import answer_fields
 from scripts.reference_pages.answer_fields import bases
 from scripts.reference_pages.cli import commands
-from scripts.reference_pages.configuration import sections
 from scripts.reference_pages.errors import error_rows
 from scripts.reference_pages.fields import NoMeaningError, attributes, comments, rows
 from scripts.reference_pages.http import OF_EVERY_ROUTE, OF_GRPC
 from scripts.reference_pages.http_examples import Example, examples
 from scripts.reference_pages.http_routes import routes
 from scripts.reference_pages.http_shapes import ADMIN_TITLES, CLIENT_TITLES
+from scripts.reference_pages.sections import sections
 from support.described import route_of, undescribed
 
 

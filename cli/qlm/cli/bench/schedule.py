@@ -11,8 +11,9 @@ import numpy.typing as npt
 from qlm.cli.bench.record import FloatArray
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.arrivals import ArrivalSpan, Gamma
-from qlm.simulator.workload.reading import TraceFormat, TraceSource, read_trace
+from qlm.simulator.workload.reading import TraceSource, read_trace
 from qlm.simulator.workload.trace import Trace
+from qlm.simulator.workload.trace_format import TraceFormat
 
 Lengths = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from qlm.cli.config.slo import SloConfig
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.domain.slo import OnMiss
 from qlm.simulator.workload.formats import ZeroOutput
-from qlm.simulator.workload.reading import TraceFormat
+from qlm.simulator.workload.trace_format import TraceFormat
 
 TIME_MAX_S = 31_536_000.0
 """Longest simulated time, a year."""
@@ -90,7 +90,7 @@ class InstanceSection(Section):
     """One LLM serving instance, or `count` equal ones.
 
     Attributes:
-        id: Its name; with `count`, the prefix of names that end in -0, -1, ...
+        id: Its name; with `count` followed by -0, -1 and so on.
         count: Number of instances; without it, one instance with the name `id`.
         accelerator: Kind of accelerator, as in the profiles.
         gpus: Accelerators that its engines span.
@@ -126,7 +126,7 @@ class SloClassSection(SloConfig, Section):
 
     Attributes:
         priority: Priority of its requests; the lower number is served first.
-        on_miss: Treatment of requests that missed the objective.
+        on_miss: Serve or drop requests whose deadline has passed.
     """
 
     priority: int = Field(0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
@@ -140,9 +140,9 @@ class TraceSection(Section):
         path: The file; `${NAME}` in it is an environment variable.
         format: File format.
         columns: For csv, names of columns that differ from the default ones.
-        zero_output: Treatment of rows without output tokens.
+        zero_output: Drop (and count) or refuse rows without output tokens.
         tokenizer: For sharegpt, the tokenizer.json that counts tokens.
-        from_s: Start of the part that is used.
+        from_s: Start of the part that is used; its times then start there.
         duration_s: Length of that part; without it, up to the end of the file.
     """
 
@@ -170,11 +170,13 @@ class TraceSection(Section):
 class ProfileErrorSection(Section):
     """An error of profiles: the engines take other times than the controller and the agents expect.
 
+    They learn the true times, as in production. Errors that name the same engine are multiplied.
+
     Attributes:
         model: Id of the model; without it, all models.
         accelerator: Kind of accelerator, whatever their number; without it, all kinds.
         iterations: True time of an iteration over that of the profile.
-        swaps: True time of a model swap over that of the profile.
+        swaps: True time of a model swap over that of the profile, whatever its tier.
     """
 
     model: str | None = None
@@ -198,7 +200,13 @@ class NetworkSection(Section):
 
 
 class KillInstanceSection(Section):
-    """Crash of an agent with its engine; both restart after `down_s`, without a loaded model."""
+    """Crash of an agent with its engine; both restart after `down_s`, without a loaded model.
+
+    Attributes:
+        at_s: When, from the start of the simulation.
+        instance: Name of the instance.
+        down_s: Time until both are back.
+    """
 
     at_s: Seconds
     instance: str
@@ -206,14 +214,26 @@ class KillInstanceSection(Section):
 
 
 class KillEngineSection(Section):
-    """Crash of an instance's awake engine; its agent restarts it."""
+    """Crash of an instance's awake engine; its agent restarts it.
+
+    Attributes:
+        at_s: When, from the start of the simulation.
+        instance: Name of the instance.
+    """
 
     at_s: Seconds
     instance: str
 
 
 class SlowInstanceSection(Section):
-    """Slowdown of an instance: for `for_s`, its engines take `factor` times as long."""
+    """Slowdown of an instance: for `for_s`, its engines take `factor` times as long.
+
+    Attributes:
+        at_s: When, from the start of the simulation.
+        instance: Name of the instance.
+        for_s: Duration.
+        factor: Times as long as the profile says; below 1 is faster.
+    """
 
     at_s: Seconds
     instance: str
@@ -222,14 +242,31 @@ class SlowInstanceSection(Section):
 
 
 class OutageSection(Section):
-    """Outage of a part, for `for_s`."""
+    """Outage of a part, for `for_s`.
+
+    Attributes:
+        at_s: When, from the start of the simulation.
+        for_s: Duration.
+    """
 
     at_s: Seconds
     for_s: Duration
 
 
 class FaultSection(Section):
-    """A fault; exactly one of the keys."""
+    """A fault; exactly one of the keys.
+
+    Faults of one kind that overlap (`slow_instance` and `kill_instance`: on one instance) do not add up: the
+    end of the first ends them all.
+
+    Attributes:
+        kill_instance: An agent crashes with its engine; both are back later, cold.
+        kill_engine: The awake engine crashes under its agent.
+        slow_instance: Engines take longer for a while.
+        pause_controller: Planning stops for a time.
+        store_outage: The shared state cannot be reached.
+        broker_outage: The global queue cannot be reached: nothing is accepted, pulled or acknowledged.
+    """
 
     kill_instance: KillInstanceSection | None = None
     kill_engine: KillEngineSection | None = None
@@ -278,7 +315,7 @@ class LimitsSection(Section):
         host_kv_gib: Host memory per instance for offloaded KV blocks.
         append_interval_ms: Time between two writes of a running request's tokens to the output log.
         horizon_s: Latest end of the simulation; unfinished requests then count as missed.
-        warm_up_s: Start of the simulation whose requests count neither as met nor as missed.
+        warm_up_s: Time at the start whose requests are left out of attainment and latencies.
     """
 
     queue_depth_max: int = Field(1_000_000, ge=1, le=100_000_000)

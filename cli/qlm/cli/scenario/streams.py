@@ -40,20 +40,35 @@ class ExtentSection(Section):
 
 
 class PoissonSection(ExtentSection):
-    """Independent arrivals at a constant rate."""
+    """Independent arrivals at a constant rate; exactly one of `requests` and `duration_s`.
+
+    Attributes:
+        rate_rps: Requests per second.
+    """
 
     rate_rps: Rate
 
 
 class GammaSection(ExtentSection):
-    """Arrivals with gamma-distributed gaps of coefficient of variation `cv`."""
+    """Arrivals with gamma-distributed gaps; exactly one of `requests` and `duration_s`.
+
+    Attributes:
+        rate_rps: Requests per second.
+        cv: Coefficient of variation of the gaps: 1 is like Poisson, more is burstier.
+    """
 
     rate_rps: Rate
     cv: float = Field(gt=0.01, le=100)
 
 
 class OnOffSection(ExtentSection):
-    """Poisson arrivals that alternate between `on_s` with and `off_s` without requests."""
+    """Poisson arrivals for `on_s`, none for `off_s`, and so on; exactly one of `requests` and `duration_s`.
+
+    Attributes:
+        rate_rps: Requests per second while it is on.
+        on_s: Time with requests.
+        off_s: Time without requests.
+    """
 
     rate_rps: Rate
     on_s: Duration
@@ -61,7 +76,14 @@ class OnOffSection(ExtentSection):
 
 
 class BurstsSection(Section):
-    """Bursts of `count` simultaneous requests, `every_s` apart."""
+    """Bursts of `count` simultaneous requests, `every_s` apart.
+
+    Attributes:
+        count: Requests of one burst.
+        bursts: Number of bursts.
+        every_s: Time from one burst to the next.
+        start_s: Start, seconds after that of the simulation.
+    """
 
     count: Count
     bursts: Count = 1
@@ -70,7 +92,14 @@ class BurstsSection(Section):
 
 
 class RampSection(Section):
-    """Poisson arrivals whose rate changes linearly from `from_rps` to `to_rps` within `duration_s`."""
+    """Poisson arrivals whose rate changes linearly from `from_rps` to `to_rps` within `duration_s`.
+
+    Attributes:
+        from_rps: Requests per second at the start.
+        to_rps: Requests per second at the end.
+        duration_s: Time from start to end.
+        start_s: Start, seconds after that of the simulation.
+    """
 
     from_rps: float = Field(ge=0, le=1_000_000)
     to_rps: float = Field(ge=0, le=1_000_000)
@@ -133,7 +162,12 @@ class LogNormalSection(Section):
 
 
 class UniformSection(Section):
-    """Uniformly distributed lengths from `min` to `max`, both included."""
+    """Uniformly distributed lengths from `min` to `max`, both included.
+
+    Attributes:
+        min: Smallest length.
+        max: Largest length.
+    """
 
     min: Tokens
     max: Tokens
@@ -146,7 +180,13 @@ class UniformSection(Section):
 
 
 class LengthSection(Section):
-    """A distribution of lengths; exactly one of the keys."""
+    """A distribution of lengths of prompts or answers; exactly one of the keys.
+
+    Attributes:
+        constant: The same length for all.
+        lognormal: Lengths whose logarithms are normal.
+        uniform: Each length as likely as any other.
+    """
 
     constant: Tokens | None = None
     lognormal: LogNormalSection | None = None
@@ -163,7 +203,8 @@ class LengthsSection(Section):
 
     Attributes:
         trace: Name of the trace.
-        order: Order of its rows: as in the file, or drawn with replacement.
+        order: Order of its rows: as in the file, from the beginning again after the last, or drawn with
+            replacement.
         prompt_tokens: Distribution of prompt lengths.
         output_tokens: Distribution of answer lengths.
     """
@@ -204,7 +245,12 @@ class MaxTokensSection(Section):
 
 
 class PromptStepSection(Section):
-    """Class of prompts up to a length; the last step has no length and applies to all longer ones."""
+    """Class of prompts up to a length; the last step has no length and applies to all longer ones.
+
+    Attributes:
+        up_to_tokens: Largest prompt of this step; rising, and none in the last step.
+        slo_class: Its class.
+    """
 
     up_to_tokens: Tokens | None = None
     slo_class: str
@@ -214,11 +260,11 @@ class SloRuleSection(Section):
     """Assignment of classes to requests; exactly one of the keys.
 
     Attributes:
-        always: One class for all.
-        shares: Class drawn for each request.
-        by_model: Class drawn for each request, with shares per model.
+        always: One class for all; `slo: NAME` is short for it.
+        shares: Share of each class, which is drawn for each request; their sum is 1.
+        by_model: The same for each model of the stream.
         by_tenant: Class chosen for each tenant by a hash of its name, the same for every seed.
-        by_prompt: Class by length of the prompt.
+        by_prompt: Class by length of the prompt, after cutting: a list of steps.
         by_column: Class by value of the trace's column slo_class.
     """
 
@@ -268,7 +314,7 @@ class StreamSection(Section):
         max_tokens: Output limit of the requests.
         prompt_tokens_max: Largest prompt; longer ones are cut to it.
         output_tokens_max: Largest answer; longer ones are cut to it.
-        over_context: Treatment of requests that exceed the context of their model.
+        over_context: Cut or drop requests that exceed the context of their model.
     """
 
     name: Name | None = None

@@ -57,7 +57,8 @@ class ScenarioFile(Section):
         slo_classes: Objectives by name.
         traces: Files with recorded requests, by name.
         workload: Streams of requests, which are merged.
-        capacity_rps: Requests per second that load 1.0 stands for, if known.
+        capacity_rps: Requests per second that load 1.0 stands for, if it was measured; the summary has
+            it, too.
         profile_errors: Errors of the profiles.
         history: Requests before the simulation, which the controller has learned from.
         network: Latencies between the parts.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 from qlm.domain.errors import InvalidValueError
@@ -10,17 +9,7 @@ from qlm.simulator.workload.formats import ZeroOutput, read_azure, read_burstgpt
 from qlm.simulator.workload.mooncake import read_mooncake
 from qlm.simulator.workload.sharegpt import read_sharegpt
 from qlm.simulator.workload.trace import Trace
-
-
-class TraceFormat(StrEnum):
-    """Formats of published traces."""
-
-    AZURE = "azure"
-    BURSTGPT = "burstgpt"
-    MOONCAKE = "mooncake"
-    SHAREGPT = "sharegpt"
-    LENGTHS = "lengths"
-    CSV = "csv"
+from qlm.simulator.workload.trace_format import TraceFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.csv_table import _CHUNK_ROWS
 from qlm.simulator.workload.formats import ZeroOutput
-from qlm.simulator.workload.reading import TraceFormat, TraceSource, read_trace
+from qlm.simulator.workload.reading import TraceSource, read_trace
 from qlm.simulator.workload.trace import Labels, Trace
+from qlm.simulator.workload.trace_format import TraceFormat
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
 2023-11-16 18:15:46.6805900,374,44\r

@@ -15,7 +15,7 @@ from qlm.cli.bench.objectives import Slo
 from qlm.cli.bench.record import Run
 from qlm.cli.bench.schedule import Load, Planned, prompt_tokens, read_load_trace
 from qlm.domain.errors import InvalidValueError
-from qlm.simulator.workload.reading import TraceFormat
+from qlm.simulator.workload.trace_format import TraceFormat
 
 Options = Mapping[str, Any]
 """Values of the command's options, by name."""

@@ -9,7 +9,9 @@ from qlm.cli.config.default import emulated_config
 from qlm.cli.config.settings import Config
 from qlm.cli.runtime.wiring import agent_settings, controller_settings
 from qlm.planner.policy.default import DEFAULT_POLICY
-from qlm.simulator.rules import policy_named
+from qlm.simulator.policies import POLICIES
+from qlm.simulator.policy_names import POLICY_NAMES, RULE_NAMES
+from qlm.simulator.rules import RULES, policy_named
 
 
 @pytest.mark.parametrize("command", [simulate_command, rct_command])
@@ -37,3 +39,7 @@ def test_its_rules_in_simulations_are_those_of_the_default_configuration() -> No
         controller.balances,
         controller.clusters,
     )
+
+
+def test_the_help_names_all_policies_and_rules() -> None:
+    assert (tuple(POLICIES), tuple(RULES)) == (POLICY_NAMES, RULE_NAMES)

@@ -30,6 +30,15 @@ SERVING = (
 """Packages that only serving, planning and simulating need; they take long to import."""
 
 VERSION_AND_HELP = [["--version"], ["--help"]]
+HELP_OF_LONG_COMMANDS = [
+    [*words, "--help"]
+    for words in (
+        *(["serve"], ["gateway"], ["controller"], ["agent"], ["agents"]),
+        *(["simulate"], ["compare"], ["bench"], ["bench", "run"], ["bench", "score"]),
+    )
+]
+"""Of those that import most when they run."""
+
 LOOKS = [
     *([name, "--url", "http://127.0.0.1:1"] for name in ("queues", "groups", "instances", "requests")),
     ["requests", "retry", "x", "--url", "http://127.0.0.1:1"],
@@ -42,7 +51,13 @@ LOOKS = [
 
 
 @pytest.mark.parametrize(
-    ("calls", "unwanted"), [(VERSION_AND_HELP, (*SERVING, "rich")), (LOOKS, SERVING)], ids=["help", "looks"]
+    ("calls", "unwanted"),
+    [
+        (VERSION_AND_HELP, (*SERVING, "rich")),
+        (HELP_OF_LONG_COMMANDS, (*SERVING, "rich")),
+        (LOOKS, SERVING),
+    ],
+    ids=["help", "help of long commands", "looks"],
 )
 def test_a_command_imports_no_package_that_only_others_need(
     calls: list[list[str]], unwanted: tuple[str, ...]

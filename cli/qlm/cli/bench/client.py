@@ -10,11 +10,10 @@ import aiohttp
 import orjson
 
 from qlm.cli.bench.events import Answer, EventParser, message_of
+from qlm.cli.bench.patience import PATIENCE_S
 from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.schedule import Planned
 from qlm.domain.errors import QlmError
-
-PATIENCE_S: Final = 300.0
 
 _KEEP_ALIVE_S: Final = 4.0
 """Shorter than the 5 s after which uvicorn closes: a request on a connection being closed would fail."""

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.commands.run import CONFIG_PATH, cluster_config
+from qlm.cli.commands.run import CONFIG_PATH
 from qlm.cli.config.settings import Config
 from qlm.cli.deployment.membership import join
 from qlm.cli.runtime.backends import open_servers
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.logs import log_to_stderr
 from qlm.cli.runtime.wiring import new_deployment_id
+from qlm.cli.starting import cluster_config
 
 
 @click.command("adopt")

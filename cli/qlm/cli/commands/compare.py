@@ -1,22 +1,15 @@
 """`qlm compare`: compare policies in simulation."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
-from rich.console import Console
 
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.commands.simulation_options import PolicyType, drawing
-from qlm.cli.comparison.report import cells, plain, runs_csv, shown
-from qlm.cli.comparison.runs import Plan, Run, run
-from qlm.cli.inspect.console import console
-from qlm.cli.scenario.output import make_folder, write_files
-from qlm.simulator.policies import Policy
-from qlm.simulator.simulation import Progress
+from qlm.cli.commands.simulation_options import PolicyType
+
+if TYPE_CHECKING:
+    from qlm.simulator.policies import Policy
 
 _LOAD = click.FloatRange(min=0, min_open=True)
 
@@ -67,7 +60,7 @@ class _Several(click.ParamType[tuple[Any, ...]]):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare_command(
     scenarios: tuple[Path, ...],
-    policies: tuple[Policy, ...],
+    policies: "tuple[Policy, ...]",
     seeds: int,
     first_seed: int,
     loads: tuple[float, ...],
@@ -82,6 +75,10 @@ def compare_command(
     """
     if plots and out is None:
         raise click.UsageError("--plots needs --out, a folder for the picture.")
+    # Imported here: simulator and tables take longer than the help.
+    from qlm.cli.comparison.comparing import compare
+    from qlm.cli.comparison.runs import Plan
+
     plan = Plan(
         scenarios=scenarios,
         policies=policies,
@@ -89,38 +86,4 @@ def compare_command(
         seeds=range(first_seed, first_seed + seeds),
     )
     with errors_in_one_line():
-        draw = drawing("comparison") if plots else None
-        if out is not None:
-            make_folder(out)
-        runs = list(_runs(plan))
-        found = list(cells(runs))
-        if out is not None:
-            write_files(out, {"compare.csv": runs_csv(runs).encode()})
-        if draw is not None and out is not None:
-            draw(found, out)
-    if as_json:
-        click.echo(orjson.dumps(plain(found), option=orjson.OPT_INDENT_2))
-    else:
-        console().print(shown(found), crop=False)
-
-
-def _runs(plan: Plan) -> Iterator[Run]:
-    with _progress(plan.size) as (on_run, on_progress):
-        yield from run(plan, on_run, on_progress)
-
-
-@contextmanager
-def _progress(size: int) -> Iterator[tuple[Callable[[int, str], None], Callable[[Progress], None]]]:
-    """Show on a terminal what is simulated; yield the functions that report it."""
-    with Console(stderr=True).status("reading the scenarios") as status:
-        name = ""
-
-        def on_run(number: int, what: str) -> None:
-            nonlocal name
-            name = f"{number} of {size}: {what}"
-            status.update(name)
-
-        def on_progress(progress: Progress) -> None:
-            status.update(f"{name}; {progress.ended} of {progress.requests} requests")
-
-        yield on_run, on_progress
+        compare(plan, out, plots=plots, as_json=as_json)

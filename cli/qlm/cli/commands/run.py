@@ -1,48 +1,14 @@
 """Commands that run parts of QLM: serve, gateway, controller, agent, agents, emulate."""
 
-import logging
-import os
-import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-import uvloop
 
-from qlm.cli.config.access import check_listeners
-from qlm.cli.config.addresses import merged, of_environment
-from qlm.cli.config.default import emulated_config, vllm_config
-from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, load_config
-from qlm.cli.profiling.used_beyond import lines_of_config
-from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last
-from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
-from qlm.cli.runtime.serving import Roles, serve
-from qlm.cli.runtime.wiring import check
-from qlm.domain.errors import QlmError
-from qlm.domain.shell.damage import NO_CONSENT, Consent, consent_to
-from qlm.domain.shell.tasks import run_to_end
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Logging:
-    """Logging options as given on the command line."""
-
-    level: str
-    format: LogFormat
-
-    def number(self) -> int:
-        """Return the level as a number; raise ConfigError for an unknown name."""
-        level = logging.getLevelNamesMapping().get(self.level.upper())
-        if level is None:
-            raise ConfigError(f"--log-level is {self.level!r}; expected debug, info, warning or error")
-        return level
-
+from qlm.cli.runtime.logs import LogFormat
+from qlm.domain.shell.damage import consent_to
 
 CONFIG_PATH = click.Path(exists=False, dir_okay=False, path_type=Path)
 
@@ -143,39 +109,30 @@ def serve_command(
 
     Without a configuration file three emulated models share one A10 and two A100.
     """
+    # Imported here, as in the other commands: what runs takes longer than the help.
+    from qlm.cli import starting
+
     overrides = _overrides_of_listeners(host, port, grpc_port, admin_port)
     given = {"data_dir": data_dir, "broker": broker, "store": store}
     overrides |= {key: value for key, value in given.items() if value is not None}
     overrides |= _ray_overrides(ray_address)
 
-    def configure() -> Config:
-        if ray_address is not None and runtime != "ray":
-            raise ConfigError(f"--ray-address is {ray_address!r} without --runtime ray; expected both")
-        if config_file is not None:
-            if vllm is not None:
-                raise ConfigError("give --config or --vllm, not both")
-            return load_config(config_file, overrides)
-        built_in = merged(of_environment(os.environ), overrides)
-        if vllm is not None:
-            return vllm_config(
-                vllm,
-                vllm_python or Path(sys.executable),
-                cpu=vllm_cpu,
-                pythonpath=vllm_pythonpath,
-                render_args=None if vllm_render is None else shlex.split(vllm_render),
-                overrides=built_in,
-            )
-        return emulated_config(built_in)
-
-    def roles(config: Config) -> Roles:
-        if not agents:
-            return Roles(True, True, ())
-        if runtime == "ray":
-            check_servers(config, str(config_file or "the built-in configuration"))
-            return Roles(True, True, (), ray=True)
-        return Roles(True, True, tuple(instance.id for instance in config.instances))
-
-    run(configure, Logging(log_level, log_format), config_file, roles, consent_to(accept_damage))
+    starting.run(
+        lambda: starting.serve_config(
+            config_file,
+            overrides,
+            vllm=vllm,
+            vllm_python=vllm_python,
+            vllm_pythonpath=vllm_pythonpath,
+            vllm_cpu=vllm_cpu,
+            vllm_render=vllm_render,
+            ray_address=None if runtime == "ray" else ray_address,
+        ),
+        starting.Logging(log_level, log_format),
+        config_file,
+        lambda config: starting.serve_roles(config, config_file, agents=agents, runtime=runtime),
+        consent_to(accept_damage),
+    )
 
 
 @click.command("gateway")
@@ -194,10 +151,13 @@ def gateway_command(
     admin_port: int | None,
 ) -> None:
     """Run a gateway with its HTTP, gRPC and admin listeners. Needs RabbitMQ and Redis."""
+    from qlm.cli import starting
+    from qlm.cli.runtime.serving import Roles
+
     overrides = _overrides_of_listeners(host, port, grpc_port, admin_port)
-    run(
-        lambda: cluster_config(config_file, overrides),
-        Logging(log_level, log_format),
+    starting.run(
+        lambda: starting.cluster_config(config_file, overrides),
+        starting.Logging(log_level, log_format),
         config_file,
         lambda _: Roles(True, False, ()),
     )
@@ -207,9 +167,12 @@ def gateway_command(
 @common
 def controller_command(config_file: Path | None, log_level: str, log_format: LogFormat) -> None:
     """Run the controller: grouping and planning. Needs RabbitMQ and Redis."""
-    run(
-        lambda: cluster_config(config_file),
-        Logging(log_level, log_format),
+    from qlm.cli import starting
+    from qlm.cli.runtime.serving import Roles
+
+    starting.run(
+        lambda: starting.cluster_config(config_file),
+        starting.Logging(log_level, log_format),
         config_file,
         lambda _: Roles(False, True, ()),
     )
@@ -220,14 +183,14 @@ def controller_command(config_file: Path | None, log_level: str, log_format: Log
 @click.argument("instance")
 def agent_command(config_file: Path | None, log_level: str, log_format: LogFormat, instance: str) -> None:
     """Run the agent of INSTANCE beside its engines. Needs RabbitMQ and Redis."""
+    from qlm.cli import starting
 
-    def roles(config: Config) -> Roles:
-        known = [i.id for i in config.instances]
-        if instance not in known:
-            raise ConfigError(f"{config_file}: no instance {instance!r}; expected one of {', '.join(known)}")
-        return Roles(False, False, (instance,))
-
-    run(lambda: cluster_config(config_file), Logging(log_level, log_format), config_file, roles)
+    starting.run(
+        lambda: starting.cluster_config(config_file),
+        starting.Logging(log_level, log_format),
+        config_file,
+        lambda config: starting.agent_roles(config, config_file, instance),
+    )
 
 
 @click.command("agents")
@@ -237,9 +200,12 @@ def agents_command(
     config_file: Path | None, log_level: str, log_format: LogFormat, ray_address: str | None
 ) -> None:
     """Run the agents of all instances as Ray actors. Needs RabbitMQ and Redis."""
-    run(
-        lambda: cluster_config(config_file, _ray_overrides(ray_address)),
-        Logging(log_level, log_format),
+    from qlm.cli import starting
+    from qlm.cli.runtime.serving import Roles
+
+    starting.run(
+        lambda: starting.cluster_config(config_file, _ray_overrides(ray_address)),
+        starting.Logging(log_level, log_format),
         config_file,
         lambda _: Roles(False, False, (), ray=True),
     )
@@ -261,60 +227,6 @@ def emulate_command(context: click.Context) -> None:
     sys.exit(command.main(context.args))
 
 
-def run(
-    configure: Callable[[], Config],
-    logs: Logging,
-    where: Path | None,
-    roles: Callable[[Config], Roles],
-    consent: Consent = NO_CONSENT,
-) -> None:
-    """Load the configuration and serve until stopped.
-
-    A bad configuration gives one line and exit code 2; another error one line and 1.
-    """
-    try:
-        level = logs.number()
-        config = configure()
-        check(config, str(where or "the command line"))
-        chosen = roles(config)
-        check_listeners(
-            config,
-            str(where or "the command line"),
-            gateway=chosen.gateway,
-            monitor=chosen.ray or not chosen.gateway,
-        )
-    except ConfigError as error:
-        say_last(error, logs.format)
-        sys.exit(2)
-    log_to_stderr(level, logs.format)
-    if config.store_prefix is not None:
-        _log.warning("store_prefix is replaced by deployment_name; it is read in this version only")
-    if chosen.controller:
-        for line in lines_of_config(config):
-            _log.warning(line)
-    sys.exit(_run(config, chosen, level, logs.format, consent))
-
-
-def _run(config: Config, roles: Roles, level: int, log_format: LogFormat, consent: Consent) -> int:
-    try:
-        if roles.ray:
-            with ray_cluster(config) as cluster:
-                beside = supervision(config, cluster, level, log_format)
-                uvloop.run(run_to_end(serve(config, roles, beside, consent, log_format), _exit_at_once))
-        else:
-            uvloop.run(run_to_end(serve(config, roles, None, consent, log_format), _exit_at_once))
-    except QlmError as error:
-        say_last(error, log_format)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
-
-
-def _exit_at_once() -> None:
-    """Exit in spite of tasks that do not end; engines end with their guards."""
-    logging.shutdown()
-    os._exit(1)
-
-
 def _overrides_of_listeners(
     host: str | None, port: int | None, grpc_port: int | None, admin_port: int | None
 ) -> dict[str, Any]:
@@ -329,20 +241,3 @@ def _listener_overrides(section: str, host: str | None, port: int | None) -> dic
 
 def _ray_overrides(address: str | None) -> dict[str, Any]:
     return {} if address is None else {"ray": {"address": address}}
-
-
-def cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Load the configuration of parts in several processes.
-
-    Raises:
-        ConfigError: It is invalid, or its queue is embedded.
-    """
-    if config_file is None:
-        raise ConfigError("this part needs --config FILE with the addresses of RabbitMQ and Redis")
-    config = load_config(config_file, overrides or {})
-    if config.embedded:
-        raise ConfigError(
-            f"{config_file}: broker is 'sqlite'; expected an amqp:// address, since parts in several "
-            "processes share a queue (use `qlm serve` for one process)"
-        )
-    return config

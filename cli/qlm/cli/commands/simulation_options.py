@@ -5,31 +5,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.cli.commands.options import SEED
 from qlm.domain.errors import QlmError, extra_hint
 from qlm.planner.policy.default import DEFAULT_POLICY
-from qlm.simulator.policies import POLICIES, Policy
-from qlm.simulator.rules import RULES, policy_named
-from qlm.simulator.simulation import Progress as SimulationProgress
+from qlm.simulator.policy_names import POLICY_NAMES, RULE_NAMES
+
+if TYPE_CHECKING:
+    from qlm.simulator.policies import Policy
+    from qlm.simulator.simulation import Progress as SimulationProgress
 
 BAR_AFTER_S: Final = 1.0
 """Shorter runs show no progress bar."""
 
 
-class PolicyType(click.ParamType[Policy]):
+class PolicyType(click.ParamType["Policy"]):
     """A policy with its rules, by name."""
 
     name = "policy"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Policy:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Policy":
         """Return the policy; fail with all names if there is none of that name."""
+        # Imported here: all planners take longer than the help.
+        from qlm.simulator.policies import Policy
+        from qlm.simulator.rules import policy_named
+
         if isinstance(value, Policy):
             return value
         try:
@@ -42,7 +46,7 @@ class PolicyType(click.ParamType[Policy]):
     ) -> list[CompletionItem]:
         """Complete the name of a policy, and then those of rules."""
         known, plus, _ = incomplete.rpartition("+")
-        names = [f"{known}+{rule}" for rule in RULES] if plus else list(POLICIES)
+        names = [f"{known}+{rule}" for rule in RULE_NAMES] if plus else list(POLICY_NAMES)
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -56,7 +60,8 @@ def simulates(command: Callable[..., None]) -> Callable[..., None]:
             default=DEFAULT_POLICY,
             show_default=True,
             help="Policy that orders requests and assigns them to instances: "
-            f"{', '.join(POLICIES)}. Rules are added to it by name, as in edf+demote: {', '.join(RULES)}.",
+            f"{', '.join(POLICY_NAMES)}. Rules are added to it by name, as in edf+demote: "
+            f"{', '.join(RULE_NAMES)}.",
         ),
         click.option("--seed", type=SEED, default=1, show_default=True, help="Seed of all randomness."),
         click.option(
@@ -75,8 +80,12 @@ def simulates(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def bar(doing: str) -> Iterator[Callable[[SimulationProgress], None]]:
+def bar(doing: str) -> "Iterator[Callable[[SimulationProgress], None]]":
     """Show the progress of a long simulation on a terminal; yield the function that reports it."""
+    # Imported here: this module is loaded for the help, too.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     shown = Progress(
         TextColumn(doing),
         BarColumn(),
@@ -89,7 +98,7 @@ def bar(doing: str) -> Iterator[Callable[[SimulationProgress], None]]:
     began_s = time.monotonic()
     task = shown.add_task("", total=None, virtual="0 s")
 
-    def report(progress: SimulationProgress) -> None:
+    def report(progress: "SimulationProgress") -> None:
         virtual = f"{progress.simulated_s:.0f} s simulated"
         shown.update(task, total=progress.requests, completed=progress.ended, virtual=virtual)
         waited = time.monotonic() - began_s > BAR_AFTER_S

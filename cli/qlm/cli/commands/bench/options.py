@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from qlm.cli.bench.client import PATIENCE_S
+from qlm.cli.bench.patience import PATIENCE_S
 from qlm.cli.commands.options import SEED
 from qlm.domain.streaming.goodput import HALF_LIFE_S
-from qlm.simulator.workload.reading import TraceFormat
+from qlm.simulator.workload.trace_format import TraceFormat
 
 _LIMIT: Final = re.compile(r"(?:ttft|tpot|e2el|pace|deadline):[\d.]+")
 

@@ -1,0 +1,20 @@
+"""Names of policies and rules, for what only lists them: `policies` and `rules` import all planners."""
+
+from typing import Final
+
+POLICY_NAMES: Final = (
+    "edf",
+    "qlm",
+    "qlm-visits",
+    "fcfs",
+    "priority-fcfs",
+    "sjf",
+    "round-robin",
+    "random",
+    "group-greedy",
+    "shepherd",
+)
+"""Those of `policies.POLICIES`, in its order."""
+
+RULE_NAMES: Final = ("evict", "demote", "hold", "cluster", "whole", "rules", "visits", "placed")
+"""Those of `rules.RULES`, in its order."""

@@ -83,10 +83,14 @@ class Link(asyncio.Protocol):
 
     Attributes:
         open: The other process can be reached.
+        received: How often something has come from it.
+        reading: What comes from it is read.
     """
 
     def __init__(self, receive: Callable[[Message], None], lost: Callable[[], None]) -> None:
         self.open = False
+        self.received = 0
+        self.reading = True
         self._receive = receive
         self._lost = lost
         self._transport: asyncio.Transport | None = None
@@ -110,6 +114,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand out the messages of whole frames."""
+        self.received += 1
         received = self._received
         received += data
         at = 0
@@ -147,6 +152,7 @@ class Link(asyncio.Protocol):
     def pause_reading(self, paused: bool) -> None:
         """Read nothing for a while, or go on."""
         if self._transport is not None and self.open:
+            self.reading = not paused
             (self._transport.pause_reading if paused else self._transport.resume_reading)()
 
     def send(self, *message: Any) -> None:

@@ -18,6 +18,7 @@ import uvloop
 
 from qlm.cli.config.access import connection_limits
 from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.heartbeat import beat
 from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
 from qlm.cli.processes.totals import families_of
 from qlm.cli.processes.workers import WorkerTask
@@ -68,8 +69,8 @@ async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) 
         telemetry = open_telemetry(config, clock, stack, part="gateway", controller=False, agents=False)
         opened = Backends(remote_store(calls), open_broker, embedded=False)
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
-        reporting = asyncio.create_task(_report(calls.link, telemetry))
-        stack.push_async_callback(end_tasks, [reporting])
+        beside = [asyncio.create_task(each) for each in (_report(calls.link, telemetry), beat(calls.link))]
+        stack.push_async_callback(end_tasks, beside)
         await _serve(task, backends, clock, telemetry, listener, stop, calls.link)
 
 

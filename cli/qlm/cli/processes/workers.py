@@ -1,4 +1,4 @@
-"""Gateway workers of one `qlm serve`: started, started again when they end, and stopped."""
+"""Gateway workers of one `qlm serve`: started, started again when they end or hang, and stopped."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,7 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config
 from qlm.cli.processes.answering import Answering
 from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.heartbeat import BEAT_S, SILENCE_MAX_S, START_MAX_S, Watch, ended_or_hangs
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.logs import LogFormat
@@ -77,6 +78,7 @@ class Workers:
         backends: Queue and state.
         totals: Takes their metrics.
         program: Command line of a worker, to which two descriptors are added: of its link and of the socket.
+        silence_max_s: A worker that sends nothing for this time hangs, and is replaced.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class Workers:
         backends: Backends,
         totals: WorkerTotals | None,
         program: tuple[str, ...] = (sys.executable, "-m", "qlm.cli.processes.worker"),
+        silence_max_s: float = SILENCE_MAX_S,
     ) -> None:
         self._task = task
         self._listener = listener
         self._backends = backends
         self._totals = totals
         self._program = program
+        self._silence_max_s = silence_max_s
         self._links: dict[int, Link] = {}
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
@@ -147,9 +151,9 @@ class Workers:
                 *self._program, *map(str, fds), pass_fds=fds, stdin=asyncio.subprocess.PIPE
             )
             unused.pop_all()
-        link = None
+        link, watch = None, Watch(BEAT_S, self._silence_max_s, START_MAX_S)
         try:
-            make = self._link(number, answering, process)
+            make = self._link(number, answering, process, watch)
             _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
             answering.link = self._links[number] = link
             if self._stopping.is_set():  # while it was started
@@ -159,8 +163,7 @@ class Workers:
                 process.stdin.write(pickle.dumps(self._task))
                 await process.stdin.drain()
                 process.stdin.close()
-            code = await process.wait()
-            return f"signal {-code}" if code < 0 else f"exit code {code}"
+            return await self._how_it_ends(process, watch, link)
         finally:
             self._links.pop(number, None)
             _kill(process)
@@ -169,15 +172,26 @@ class Workers:
             await answering.end()
             if self._totals is not None:
                 self._totals.ended(number)
+            await process.wait()
+
+    async def _how_it_ends(self, process: asyncio.subprocess.Process, watch: Watch, link: Link) -> str:
+        if await ended_or_hangs(process, watch, link) and not self._stopping.is_set():
+            limit_s = self._silence_max_s if watch.serves else START_MAX_S
+            return f"it hangs: no sign of life for {limit_s:g} s"
+        code = await process.wait()  # a stop has its own limit
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def _link(
-        self, number: int, answering: Answering, process: asyncio.subprocess.Process
+        self, number: int, answering: Answering, process: asyncio.subprocess.Process, watch: Watch
     ) -> Callable[[], Link]:
         def receive(message: Message) -> None:
             match message:
+                case ("beat",):
+                    pass
                 case ("metrics", families) if self._totals is not None:
                     self._totals.put(number, families)
                 case ("ready",):
+                    watch.serves = True
                     log.info("gateway worker %d serves as process %d", number, process.pid)
                 case _:
                     answering.receive(message)

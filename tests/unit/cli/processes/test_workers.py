@@ -1,4 +1,4 @@
-"""Gateway workers: what becomes of one that starts while its owner stops, or that cannot be started."""
+"""Gateway workers: one that starts while its owner stops, that cannot be started, or that hangs."""
 
 import asyncio
 import logging
@@ -10,19 +10,31 @@ import pytest
 
 from contract.suites.store.values import LIMITS
 from qlm.cli.config.settings import parse_config
+from qlm.cli.processes.heartbeat import Silence
 from qlm.cli.processes.workers import Workers, WorkerTask
 from qlm.cli.runtime.backends import Backends
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ports.broker import Broker
+from qlm.domain.shell.tasks import end_tasks
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock, until
 from support.qlm_process import emulated
 
 GRACE_S = 60.0
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 ONE_MESSAGE = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
 """A worker that ends with the first message."""
+
+
+HANGS = """
+import socket, sys, time
+from qlm.cli.processes.frames import encode
+link = socket.socket(fileno=int(sys.argv[1]))
+link.send(encode([("ready",)]))
+time.sleep(600)
+"""
+"""A worker that serves, and sends nothing any more."""
 
 
 async def no_broker() -> Broker:
@@ -37,10 +49,11 @@ def listener() -> Iterator[socket.socket]:
         yield made
 
 
-def workers_at(listener: socket.socket, *program: str) -> Workers:
+def workers_at(listener: socket.socket, *program: str, silence_max_s: float = 600.0) -> Workers:
     config = parse_config(emulated("m", http={"workers": 1}, stop={"grace_s": GRACE_S}), "test")
     backends = Backends(MemoryStore(SystemClock(), LIMITS), no_broker, embedded=True)
-    return Workers(WorkerTask(config, logging.INFO, "text"), listener, backends, None, program)
+    task = WorkerTask(config, logging.INFO, "text")
+    return Workers(task, listener, backends, None, program, silence_max_s)
 
 
 async def test_a_stop_reaches_workers_that_are_being_started_and_closes_the_listener(
@@ -67,3 +80,27 @@ async def test_a_worker_that_cannot_be_started_is_tried_again(
         await until(lambda: "cannot be started" in caplog.text or running.done())
         await workers.stop()
         await running
+
+
+async def test_a_worker_that_hangs_is_killed_and_started_again(
+    listener: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = workers_at(listener, sys.executable, "-c", HANGS, silence_max_s=1.0)
+    caplog.set_level(logging.INFO, "qlm.cli")
+    running = asyncio.create_task(workers.run())
+    async with asyncio.timeout(LIMIT_S):
+        await until(lambda: caplog.text.count("serves as process") > 1 or running.done(), LIMIT_S)
+        await end_tasks([running])
+    assert "gateway worker 1 ended (it hangs: no sign of life for 1 s); it starts again" in caplog.text
+
+
+def test_silence_counts_looks_in_a_row_and_none_while_nothing_is_read() -> None:
+    silence = Silence(2, 4)
+    starting = [silence.look(0, serves=False, reading=True) for _ in range(4)]
+    assert starting == [False, False, False, True]
+    assert not silence.look(1, serves=True, reading=True)
+    assert not silence.look(1, serves=True, reading=True)
+    assert not silence.look(1, serves=True, reading=False)
+    assert not silence.look(1, serves=True, reading=True)
+    assert silence.look(1, serves=True, reading=True)
+    assert not silence.look(2, serves=True, reading=True)

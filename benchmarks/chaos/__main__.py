@@ -4,7 +4,7 @@ Each round has its own cluster: two gateways, two controllers, three agents (two
 RabbitMQ, and Redis with an append-only file. Streaming, plain and asynchronous clients arrive at random, and
 continue at another gateway when theirs dies. Every answer is compared with the answer of the emulated model.
 `--kinds` selects kinds of faults, or whole groups of them: kill, flush, hang, stop, write, alarm, keys,
-garbage, partition, double. The default is all.
+garbage, partition, double, worker. The default is all.
 
 Exits with 1 if an accepted request was lost, answered twice, or had a token missing or repeated; if a promise
 was not kept during a fault; or if a round could not run (for instance because a server did not start) or had

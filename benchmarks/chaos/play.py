@@ -16,7 +16,7 @@ from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.faults.fault import Hit, Kind
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.rig import PLACES, Rig, running_rig
-from benchmarks.chaos.traffic import Traffic, silence_s, until
+from benchmarks.chaos.traffic import Traffic, count_ends, silence_s, until
 from benchmarks.chaos.verdict import Verdict, judge
 
 WAITING: Final = 500
@@ -69,16 +69,16 @@ async def play(folder: Path, rng: random.Random, wanted: Sequence[Kind], limit_s
                 if kind.crowd:
                     await _many_wait(rig, traffic)
                 if kind.deletes:
-                    await count_ends(rig, ends)
+                    await count_ends(rig.admin_url, ends)
                     deleted_s.append(time.monotonic())
                 recovery, unkept = await _strike(rig, clients, traffic, kind, rng)
                 made.recoveries.append(recovery)
                 made.unkept += [unkept] if unkept else []
                 print(recovery.line(), flush=True)
-                await count_ends(rig, ends)
+                await count_ends(rig.admin_url, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.requests), OVER_S)
-            await count_ends(rig, ends)
+            await count_ends(rig.admin_url, ends)
         finally:
             arriving.cancel()
             await traffic.give_up()
@@ -144,15 +144,6 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
             )
             wanted = WAITING - sum(each["queued"] for each in listed)
             wanted += 2 * PLACES if wanted > 0 else 0
-
-
-async def count_ends(rig: Rig, ends: dict[str, int]) -> None:
-    """Count the ends in the event history of each request that the store knows."""
-    async with httpx.AsyncClient(base_url=rig.urls[0], timeout=60) as client:
-        answer = await client.get(f"{rig.admin_url}/admin/v1/requests", params={"limit": 10_000})
-    for each in answer.raise_for_status().json()["requests"]:
-        times = sum(event["what"] == "ended" for event in each["events"])
-        ends[each["id"]] = max(ends.get(each["id"], 0), times)
 
 
 async def _print_slow(rig: Rig, probes: Sequence[ClientRequest], since_s: float) -> None:

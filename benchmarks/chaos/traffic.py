@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import count, pairwise
 from typing import Any, Final
 
+import httpx
+
 from benchmarks.chaos.client_request import KINDS, ClientRequest, Kind
 from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.rig import MODEL
@@ -94,3 +96,12 @@ async def until(holds: Callable[[], bool], limit_s: float) -> bool:
             return False
         await asyncio.sleep(0.02)
     return True
+
+
+async def count_ends(admin_url: str, ends: dict[str, int]) -> None:
+    """Count the ends in the event history of each request that the store knows."""
+    async with httpx.AsyncClient(base_url=admin_url, timeout=60) as client:
+        answer = await client.get("/admin/v1/requests", params={"limit": 10_000})
+    for each in answer.raise_for_status().json()["requests"]:
+        times = sum(event["what"] == "ended" for event in each["events"])
+        ends[each["id"]] = max(ends.get(each["id"], 0), times)

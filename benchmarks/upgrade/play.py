@@ -12,9 +12,9 @@ from typing import Final
 
 from benchmarks.chaos.client_request import ClientRequest
 from benchmarks.chaos.clients import Clients
-from benchmarks.chaos.play import OVER_S, count_ends
+from benchmarks.chaos.play import OVER_S
 from benchmarks.chaos.rig import MODEL, Rig, running_rig
-from benchmarks.chaos.traffic import Traffic, silence_s, until
+from benchmarks.chaos.traffic import Traffic, count_ends, silence_s, until
 from benchmarks.chaos.verdict import Verdict, judge
 from benchmarks.upgrade.release import Release
 from benchmarks.upgrade.rolling import MORE, Restart, Update, configured, restart
@@ -113,10 +113,10 @@ async def play(
         try:
             for update in rolls:
                 made.rolls.append(await _roll(rig, traffic, update, rng, left_out))
-                await count_ends(rig, ends)
+                await count_ends(rig.admin_url, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.requests), OVER_S)
-            await count_ends(rig, ends)
+            await count_ends(rig.admin_url, ends)
         finally:
             arriving.cancel()
             await traffic.give_up()

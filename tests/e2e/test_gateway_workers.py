@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from support.gateway import until
+from support.gateway_workers import open_files, workers_of
 from support.ports import free_port
 from support.qlm_process import QlmProcess, emulated, serving
 
@@ -27,24 +28,6 @@ def running() -> Iterator[QlmProcess]:
     config = emulated("mistral-7b", time_scale=1.0)
     with serving(config | {"http": {"port": free_port(), "workers": 2}}) as process:
         yield process
-
-
-def workers_of(process: QlmProcess) -> set[int]:
-    """Find the workers that a process has started."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            command = folder.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == process.pid and b"qlm.cli.processes.worker" in command:
-            found.add(int(folder.name))
-    return found
-
-
-def open_files(pid: int) -> int:
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 class Reader:
@@ -118,11 +101,11 @@ async def check(readers: list[Reader]) -> None:
 async def test_a_worker_that_ends_or_hangs_is_replaced_and_takes_nothing_else_with_it(
     running: QlmProcess, number: signal.Signals, said: str
 ) -> None:
-    await until(lambda: len(workers_of(running)) == 2, LIMIT_S)
+    await until(lambda: len(workers_of(running.pid)) == 2, LIMIT_S)
     readers = [Reader(running.url, number * STREAMS + n) for n in range(STREAMS)]
     reading = [asyncio.create_task(reader.read()) for reader in readers]
     await until(lambda: all(reader.offset > 10 for reader in readers), LIMIT_S)
-    workers = workers_of(running)
+    workers = workers_of(running.pid)
     hit = max(workers, key=open_files)
     os.kill(hit, number)
     meanwhile = Reader(running.url, number * STREAMS + STREAMS)
@@ -130,17 +113,17 @@ async def test_a_worker_that_ends_or_hangs_is_replaced_and_takes_nothing_else_wi
     await asyncio.gather(*reading)
     await check([*readers, meanwhile])
     assert any(reader.breaks for reader in readers), "it had most of the streams"
-    await until(lambda: len(workers_of(running) - {hit}) == 2, LIMIT_S)
-    assert workers - {hit} <= workers_of(running), "the other one goes on"
+    await until(lambda: len(workers_of(running.pid) - {hit}) == 2, LIMIT_S)
+    assert workers - {hit} <= workers_of(running.pid), "the other one goes on"
     assert said in running.log_file.read_text()
 
 
 async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(running: QlmProcess) -> None:
-    await until(lambda: len(workers_of(running)) == 2, LIMIT_S)
+    await until(lambda: len(workers_of(running.pid)) == 2, LIMIT_S)
     readers = [Reader(running.url, n) for n in range(100, 104)]
     reading = [asyncio.create_task(reader.read()) for reader in readers]
     await until(lambda: all(reader.offset > 10 for reader in readers), LIMIT_S)
-    workers = workers_of(running)
+    workers = workers_of(running.pid)
     os.kill(running.pid, signal.SIGKILL)
     await until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers), LIMIT_S)
     running.kill()
@@ -165,7 +148,7 @@ def test_metrics_of_workers_are_those_of_the_process_and_it_stops_in_order(runni
     deadline_s = time.monotonic() + LIMIT_S
     while not counted():
         assert time.monotonic() < deadline_s
-    workers = workers_of(running)
+    workers = workers_of(running.pid)
     os.kill(running.pid, signal.SIGTERM)
     while running.alive:
         assert time.monotonic() < deadline_s

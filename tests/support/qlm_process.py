@@ -105,7 +105,7 @@ class QlmProcess:
         """Start it; returns at once."""
         self._process.start()
 
-    def wait_ready(self, *, instances: int = 0, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, *, instances: int = 0, timeout_s: float = 180.0) -> None:
         """Wait until the gateway is ready and that many instances have an engine awake."""
         self._process.wait_ready(lambda: self._ready(instances), timeout_s=timeout_s)
 

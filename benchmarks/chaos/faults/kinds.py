@@ -11,8 +11,12 @@ from benchmarks.chaos.faults.kills import KILLS
 from benchmarks.chaos.faults.partitions import PARTITIONS
 from benchmarks.chaos.faults.servers import SERVERS
 from benchmarks.chaos.faults.stops import STOPS
+from benchmarks.chaos.faults.workers import WORKER_FAULTS
 
-KINDS: Final = {kind.name: kind for kind in (*KILLS, *HANGS, *STOPS, *SERVERS, *KEYS, *PARTITIONS, *DOUBLES)}
+KINDS: Final = {
+    kind.name: kind
+    for kind in (*KILLS, *HANGS, *STOPS, *SERVERS, *KEYS, *PARTITIONS, *DOUBLES, *WORKER_FAULTS)
+}
 GROUPS: Final = tuple(dict.fromkeys(kind.group for kind in KINDS.values()))
 
 

@@ -70,7 +70,10 @@ class BatchRunner:
                 continue
             claim = await asyncio.to_thread(batches.claim, folder)
             batch = None if claim is None else await asyncio.to_thread(batches.read, folder)
-            if claim is None or batch is None:
+            if claim is None:
+                continue
+            if batch is None:
+                claim.release()
                 continue
             task = asyncio.create_task(self._run(id, batch, claim, folder))
             self._running[id] = task

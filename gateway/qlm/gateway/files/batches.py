@@ -3,7 +3,7 @@
 `<root>/<tenant>/batches/<id>/` has
 * `batch.json`: what was asked for; never changed,
 * `input`: the input file (a link: its deletion does not stop the batch),
-* `claim-N`: the N-th claim, made by one gateway, and renewed by it (its time of change),
+* `claim-N`: the N-th claim, made by one gateway, locked by it, and renewed (its time of change),
 * `state-N.json`, `output-N`, `errors-N`: progress under that claim, written by its gateway alone,
 * `cancel`: its client asked to cancel it, at its time of change,
 * `end.json`: how it ended; made once, by the first who can, and final.
@@ -34,11 +34,14 @@ from qlm.gateway.files.disk import (
     write_json,
     write_json_once,
 )
+from qlm.gateway.files.life_lock import LifeLock, has_died
 
 BATCH_PREFIX: Final = "batch_"
 
 CLAIM_TTL_S: Final = 15.0
-"""A claim that was not renewed for this time is another gateway's to replace."""
+"""A claim that was not renewed for this time is another gateway's to replace.
+
+It is for gateways of other machines, and for one that hangs. On one machine a lock tells at once who died."""
 
 _OPEN: Final = "open"
 
@@ -128,11 +131,13 @@ class Claim:
     Attributes:
         folder: Folder of the batch.
         number: Number of the claim.
+        lock: Shows that its gateway lives.
         state: Progress, as it was last written.
     """
 
     folder: Path
     number: int
+    lock: LifeLock
     state: BatchState = field(default_factory=BatchState)
 
     def path(self, what: str) -> Path:
@@ -148,6 +153,7 @@ class Claim:
 
     def release(self) -> None:
         """Let another gateway claim the batch at once."""
+        self.lock.release()
         with contextlib.suppress(FileNotFoundError):
             os.utime(self.path("claim"), (0, 0))
 
@@ -225,14 +231,13 @@ class Batches:
             self._close(folder)
             return None
         number = _last_claim(folder)
-        if number and not self._is_stale(folder / f"claim-{number:06d}"):
+        if number and not self._is_stale(_claim_path(folder, number)):
             return None
-        claim = Claim(folder, number + 1, _latest_state(folder))
         try:
-            claim.path("claim").touch(exist_ok=False)
+            lock = LifeLock(_claim_path(folder, number + 1))
         except FileExistsError:
             return None
-        return claim
+        return Claim(folder, number + 1, lock, _latest_state(folder))
 
     def write_state(self, claim: Claim, state: BatchState) -> None:
         """Note progress under a claim."""
@@ -265,6 +270,8 @@ class Batches:
         sync_folder(folder)
 
     def _is_stale(self, claim: Path) -> bool:
+        if has_died(claim):
+            return True
         # The file system has one clock for all gateways: that by which it stamps a new file.
         probe = claim.with_name(f".probe.{self._random_hex(8)}")
         probe.touch()
@@ -275,6 +282,10 @@ class Batches:
 
     def _folder(self, tenant: str, id: str) -> Path:
         return tenant_folder(self._root, tenant) / "batches" / id
+
+
+def _claim_path(folder: Path, number: int) -> Path:
+    return folder / f"claim-{number:06d}"
 
 
 def _last_claim(folder: Path) -> int:

@@ -17,7 +17,16 @@ FIRST: Final = "efb3399"
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LOCK: Final = "requirements/serve.lock"
-_INSTALLED: Final = "installed"
+_INSTALLED: Final = "installed-with-engine"
+
+_ENGINE: Final = '''"""Emulated engine of the checkout that tries this version: both have one model."""
+
+import os
+import sys
+
+os.execv({python!r}, [{python!r}, "-m", "{module}", *sys.argv[1:]])
+'''
+_ENGINE_MODULE: Final = "qlm.simulator.emulation.command"
 
 
 class NotInstalledError(Exception):
@@ -89,14 +98,16 @@ def _install(wheel: Path, home: Path, lock: bytes | None) -> None:
     environment = home / "venv"
     venv.create(environment, symlinks=True, with_pip=False)
     python = environment / "bin/python"
+    (packages,) = environment.glob("lib/python*/site-packages")
     if lock is None or lock == (ROOT / _LOCK).read_bytes():
-        (packages,) = environment.glob("lib/python*/site-packages")
         (packages / "dependencies.pth").write_text(f"{distribution('uvloop').locate_file('')}\n", "utf-8")
     else:
         (home / "serve.lock").write_bytes(lock)
         _uv("pip", "install", "--python", python, "--require-hashes", "-r", home / "serve.lock")
     _uv("pip", "install", "--python", python, "--offline", "--no-deps", wheel)
     _run(str(python), "-m", "qlm.planner.warm_up")
+    engine = packages.joinpath(*_ENGINE_MODULE.split(".")).with_suffix(".py")
+    engine.write_text(_ENGINE.format(python=sys.executable, module=_ENGINE_MODULE), "utf-8")
 
 
 def _uv(*arguments: str | Path) -> None:

@@ -33,7 +33,11 @@ SCHEMAS = {
 }
 VERSIONS = ["1.29", ".".join(kubernetes_validate.latest_version().split(".")[:2])]
 MORE = {
-    "a10-a100": ('ingress={"enabled": true, "host": "llm.example.com", "tlsSecret": "tls"}',),
+    "a10-a100": (
+        'ingress={"enabled": true, "host": "llm.example.com", "tlsSecret": "tls"}',
+        'filesVolume={"persistentVolumeClaim": {"claimName": "qlm-files"}}',
+        'models[0].render={"reasons": true}',
+    ),
     "single-gpu": ('profiles={"mine.yaml": "version: 1"}',),
     "emulated": (
         "keda.enabled=true",

@@ -9,6 +9,17 @@
 {{- range $key, $name := dict "path" "path" "profile" "profile" "contextTokens" "context_tokens" "kvSwap" "kv_swap" -}}
 {{- if hasKey $given $key }}{{ $_ := set $model $name (get $given $key) }}{{ end -}}
 {{- end -}}
+{{- if hasKey . "render" -}}
+{{- /* Only vLLM's models have one here: gateways emulate that of an emulated model. */ -}}
+{{- if ne (default "emulated" $given.engine) "vllm" -}}
+{{- fail (printf "models has %q with render, and it is emulated; expected engine: vllm, or no render" $given.id) -}}
+{{- end -}}
+{{- $render := dict "url" (printf "http://%s:8000" (include "qlm.renderName" (list $root $given.id))) -}}
+{{- range $key, $name := dict "reasons" "reasons" "timeoutS" "timeout_s" -}}
+{{- if hasKey $given.render $key }}{{ $_ := set $render $name (get $given.render $key) }}{{ end -}}
+{{- end -}}
+{{- $_ := set $model "render" $render -}}
+{{- end -}}
 {{- $models = append $models $model -}}
 {{- end -}}
 {{- $instances := list -}}{{- $resources := dict -}}
@@ -43,6 +54,10 @@
   "instances" $instances
 -}}
 {{- if .Values.profiles }}{{ $_ := set $own "profiles" (list "/etc/qlm/profiles") }}{{ end -}}
+{{- if dig "files" "dir" "" (deepCopy .Values.config) -}}
+{{- fail (printf "config.files.dir is %q; expected filesVolume, which all gateways mount" .Values.config.files.dir) -}}
+{{- end -}}
+{{- if .Values.filesVolume }}{{ $_ := set $own "files" (dict "dir" "/var/lib/qlm/files") }}{{ end -}}
 {{- if eq .Values.agents.runtime "ray" -}}
 {{- $_ := set $own "ray" (dict "namespace" (include "qlm.fullname" .) "resources" $resources) -}}
 {{- end -}}

@@ -13,7 +13,7 @@ one sentence.
 {{- end -}}
 {{- $groups := list -}}{{- $owners := dict -}}{{- $served := dict -}}{{- $kinds := dict -}}
 {{- range .Values.fleet -}}
-{{- if has .name (list "gateway" "controller" "rabbitmq" "redis") -}}
+{{- if has .name (list "gateway" "controller" "rabbitmq" "redis" "render") -}}
 {{- fail (printf "fleet has an entry named %s; expected another name, since a part of QLM has this one" .name) -}}
 {{- end -}}
 {{- $group := include "qlm.group" (list $root . $models) | fromJson -}}

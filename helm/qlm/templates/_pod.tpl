@@ -74,6 +74,11 @@ securityContext:
   emptyDir: {}
 {{- end -}}
 
+{{- /* Name of the render tier of a model: call with (list $ id). Ids of models may have any characters. */ -}}
+{{- define "qlm.renderName" -}}
+{{- printf "%s-render-%s" (include "qlm.fullname" (index . 0)) (index . 1 | sha256sum | trunc 8) -}}
+{{- end -}}
+
 {{- /* Roll the pods when their configuration changes. */ -}}
 {{- define "qlm.configAnnotation" -}}
 checksum/config: {{ printf "%s%s%s" (include "qlm.config" .) (toYaml .Values.profiles) (toYaml .Values.secrets) | sha256sum }}

@@ -247,6 +247,7 @@ _steps = st.one_of(
         st.lists(ids, max_size=3, unique=True),
     ),
     st.builds(lambda c: Step(f"withdraw {c.id}", lambda store, _: store.withdraw(c)), any_metadata),
+    st.builds(lambda c: Step(f"erase {c.id}", lambda store, _: store.erase(c)), any_metadata),
     st.builds(
         lambda due, n: Step(f"expire {due} {n}", lambda store, _: store.expire(due, n)),
         st.sampled_from((START_NS, LAST_DUE_NS - 2, LAST_DUE_NS)),

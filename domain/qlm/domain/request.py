@@ -1,6 +1,7 @@
 """Requests in the global queue, and their records in the shared state."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -18,6 +19,9 @@ NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 PROMPT_TAIL_TOKENS: Final = 8
 """Prompt tokens kept in the metadata, to prime a detokenizer that continues the text."""
+
+ERASED: Final = "erased"
+"""Event by which the texts of an ended request went; the last one of its history."""
 
 PRIORITY_LIMIT: Final = 10
 """Priorities range from -10 (first) to 10 (last); bounded because each has classes of its own."""
@@ -119,6 +123,13 @@ class RequestMetadata:
         """Return True unless an Idempotency-Key gave this id to two bodies."""
         return self.id == other.id and self.fingerprint == other.fingerprint
 
+    def without_texts(self) -> "RequestMetadata":
+        """Return it without texts of its client, and with its fingerprint."""
+        kept = replace(self.extensions, render_state=None, response_state=None, unknown=())
+        answer = replace(self.answer, stop=(), echo_text="")
+        sampling = replace(self.sampling, grammar="")
+        return replace(self, prompt_tail=(), answer=answer, sampling=sampling, extensions=kept)
+
     @property
     def evictability(self) -> Evictability:
         """Permission to preempt it while running."""
@@ -177,7 +188,12 @@ class Event(NamedTuple):
     instance: InstanceId | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def ends_erased(events: Sequence[Event]) -> bool:
+    """Return whether a history ends with the erasure of its request: nothing comes after it."""
+    return bool(events) and events[-1].what == ERASED
+
+
+@value
 class RequestRecord:
     """Record of a request in the shared state.
 
@@ -205,6 +221,11 @@ class RequestRecord:
     reader_late_s: float | None = None
     cancel_requested: bool = False
     events: tuple[Event, ...] = ()
+
+    @property
+    def erased(self) -> bool:
+        """Whether its client had its texts erased: this record is all that is left."""
+        return ends_erased(self.events)
 
     @property
     def instance(self) -> InstanceId | None:

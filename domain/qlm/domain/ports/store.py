@@ -114,6 +114,17 @@ class GatewayStore(RequestIndex, ApiKeys, Protocol):
         """
         ...
 
+    async def erase(self, metadata: RequestMetadata) -> bool:
+        """Erase the log and all texts of an ended request, atomically; False unless such a request has ended.
+
+        Its record stays until it would be dropped, `erased`: its message, its id and its statistics still
+        count. `read_output` returns an empty log, and OUTPUT_LOST for an answer.
+
+        Args:
+            metadata: That of its record.
+        """
+        ...
+
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         """Return the log from `offset` on, with the outcome if ended; None if the request is unknown.
 

@@ -1,15 +1,20 @@
 """Operations on output logs: append, read, watch."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged, only_logprobs
 from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.request import RequestMetadata, RequestState
+from qlm.domain.request import ERASED, RequestMetadata, RequestState, ends_erased
 from qlm.store.core.effects import Effects
-from qlm.store.core.lifecycle import add_watcher, announce, end, extend, is_current
+from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend, is_current
 from qlm.store.core.state import State
 from qlm.store.core.tables import RequestRow
+
+BY_CLIENT: Final = "its client erased it"
+"""Detail of an erased request."""
 
 
 def append(state: State, entries: Sequence[LogEntry], now_ns: int) -> tuple[Sequence[AppendResult], Effects]:
@@ -67,9 +72,26 @@ def read_output(state: State, id: RequestId, offset: int) -> OutputSlice | None:
     if row is None:
         return None
     start = min(max(offset, 0), len(row.log))
-    return OutputSlice(
-        id, start, row.tokens(start), row.outcome, row.detail, row.metadata.fingerprint, row.extensions
+    outcome = (
+        Outcome.OUTPUT_LOST if ends_erased(row.events) and row.outcome and row.outcome.ok else row.outcome
     )
+    return OutputSlice(
+        id, start, row.tokens(start), outcome, row.detail, row.metadata.fingerprint, row.extensions
+    )
+
+
+def erase(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool, Effects]:
+    effects = Effects()
+    row = state.requests.get(metadata.id)
+    if row is None or row.state is not RequestState.ENDED or not row.metadata.is_same_request(metadata):
+        return False, effects
+    if not ends_erased(row.events):
+        del row.log[:]
+        row.metadata, row.extensions = metadata.without_texts(), NO_LOG_EXTENSIONS
+        row.detail = BY_CLIENT
+        add_event(state, row, now_ns, ERASED)
+        effects.ended.append(metadata.id)  # written again, as it is now
+    return True, effects
 
 
 def watch(state: State, metadata: RequestMetadata, watcher: GatewayId) -> None:

@@ -195,4 +195,5 @@ def restore_ended(
     state.arrivals.add(row.key)
     state.ended.append(ended.metadata.id)
     row.cls.accept(ended.metadata)
-    count_finished(state, row)
+    if not ended.erased:  # else the length of its answer is unknown
+        count_finished(state, row)

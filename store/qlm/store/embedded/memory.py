@@ -106,6 +106,11 @@ class MemoryStore(MemoryApiKeys, Store):
         self._check_writable()
         return await self._commit(requests.withdraw(self._state, metadata, self._clock.now_ns()))
 
+    async def erase(self, metadata: RequestMetadata) -> bool:
+        self._check_writable()
+        await self._settled(metadata.id)
+        return await self._commit(output_log.erase(self._state, metadata, self._clock.now_ns()))
+
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         self._check_writable()
         return await self._commit(requests.expire(self._state, now_ns, limit))

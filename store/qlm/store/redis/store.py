@@ -65,6 +65,7 @@ from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
+from qlm.store.redis.output_logs import RedisOutputLogs
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.scripts import Scripts
 from qlm.store.redis.server_settings import eviction_warnings
@@ -76,7 +77,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, RedisApiKeys, Store):
+class RedisStore(RedisPlans, RedisOutputLogs, RedisApiKeys, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.
@@ -233,19 +234,6 @@ class RedisStore(RedisPlans, RedisApiKeys, Store):
         answer = await self._scripts.run("reregister", *arguments)
         with readable():
             return codec.read_lease_answer(answer, holder)
-
-    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
-        reply = await self._scripts.run("read_output", id, offset)
-        if not reply:
-            return None
-        with readable():
-            return codec.read_slice(id, reply)
-
-    async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
-        await self._scripts.run("watch", metadata.id, watcher, 1, metadata.fingerprint)
-
-    async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
-        return int(await self._scripts.run("watch", id, watcher, 0, ""))
 
     async def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         channel = f"{self._prefix}outputs:{watcher}"

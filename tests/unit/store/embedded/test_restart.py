@@ -44,6 +44,20 @@ async def test_an_ended_request_comes_back_whole(journal: DictJournal) -> None:
     assert means == ()
 
 
+async def test_what_was_erased_stays_erased(journal: DictJournal) -> None:
+    store = await opened(journal)
+    before = await ended_request(store, 1)
+    assert await store.erase(before.metadata)
+    record, output = await store.record(metadata(1).id), await store.read_output(metadata(1).id, 0)
+    store = await opened(journal)
+    assert await store.record(metadata(1).id) == record
+    assert record is not None and record.erased
+    assert await store.read_output(metadata(1).id, 0) == output
+    await enqueued(store, 2)
+    (view,) = (await store.view()).classes
+    assert view.finished == 0, "the length of its answer is no longer known"
+
+
 async def test_extensions_written_before_the_first_token_come_back_with_the_log(
     journal: DictJournal,
 ) -> None:

@@ -20,8 +20,10 @@ from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
 from qlm.gateway.http.admin import LATE_OF, LIST_DEFAULT, LIST_MAX
 from qlm.gateway.http.completions import STREAM_HEADER
+from qlm.gateway.http.files.admin import LISTED_DEFAULT, LISTED_MAX
 from qlm.gateway.http.files.common import PAGE_MAX
 from qlm.gateway.http.requests import OFFSET_MAX
+from qlm.gateway.http.responses_api.input_items import ITEMS_DEFAULT, ITEMS_MAX
 from qlm.gateway.sessions.dead_letters import LETTERS_MAX
 from qlm.gateway.sessions.idempotency import KEY_CHARACTERS_MAX, KEY_HEADER
 from scripts.reference_pages.fields import NoMeaningError
@@ -115,6 +117,8 @@ _QUERY: Final[Mapping[str, Input]] = {
         f"Only requests that missed their objective, or are late already, of the newest {LATE_OF}.",
     ),
     "after": Input("text", "", "An id of the list, behind which the answer begins."),
+    "order": Input("text", "`desc` or `asc`", "The last item first, or the first one; `desc` if not given."),
+    "tenant": Input("text", "", "Only batches of this tenant."),
     "purpose": Input("text", "", "Only files of this purpose."),
     "limit": Input(
         "whole number", f"1 to {LIST_MAX}", f"Largest number of entries; {LIST_DEFAULT} if not given."
@@ -124,6 +128,12 @@ _QUERY: Final[Mapping[str, Input]] = {
 _QUERY_OF: Final[Mapping[tuple[str, str], Input]] = {
     ("/v1/files", "limit"): _QUERY["limit"]._replace(limits=f"1 to {PAGE_MAX}"),
     ("/v1/batches", "limit"): _QUERY["limit"]._replace(limits=f"1 to {PAGE_MAX}"),
+    ("/v1/responses/{id}/input_items", "limit"): Input(
+        "whole number", f"1 to {ITEMS_MAX}", f"Largest number of items; {ITEMS_DEFAULT} if not given."
+    ),
+    ("/admin/v1/batches", "limit"): Input(
+        "whole number", f"1 to {LISTED_MAX}", f"Largest number of batches; {LISTED_DEFAULT} if not given."
+    ),
     ("/admin/v1/dead", "limit"): _QUERY["limit"]._replace(limits=f"1 to {LETTERS_MAX}"),
 }
 
@@ -135,6 +145,7 @@ _IDS: Final[Mapping[str, Input]] = {
     "/v1/requests/": Input("text", "", "The id of a request: the `x-request-id` of its answer."),
     "/admin/v1/requests/": Input("text", "", "The id of a request."),
     "/admin/v1/instances/": Input("text", "", "The name of an instance."),
+    "/admin/v1/batches/": Input("text", "", "The id of a batch."),
     "/admin/v1/keys/": Input("text", "", "The id of an API key."),
     "/admin/v1/dead/": Input("text", "", "The id of a letter, or of the request in it."),
 }

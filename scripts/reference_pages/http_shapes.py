@@ -32,6 +32,9 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     responses_api.OutputItem: "Output item",
     responses_api.ItemPart: "Part of an item",
     responses_api.ResponseEvent: "Response event",
+    responses_api.InputItemList: "Input items",
+    responses_api.InputItem: "Input item",
+    responses_api.DeletedResponse: "Deleted response",
     messages_api.MessageObject: "Message",
     messages_api.ContentBlock: "Content block",
     messages_api.MessageUsage: "Token counts of a message",
@@ -76,6 +79,8 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     dead.DeadLetters: "Dead letters",
     dead.ResolvedLetters: "Resolved dead letters",
     dead.ResolvedCounts: "Resolved dead letters in numbers",
+    files.AdminBatch: "Batch of a tenant",
+    files.AdminBatchList: "Batches of all tenants",
     keys.NewKey: "New API key",
     keys.KeyFields: "API key",
     keys.KeyList: "API keys",
@@ -93,6 +98,7 @@ AFTER: Final[Mapping[Any, tuple[Any, ...]]] = {
         messages_api.MessageErrorAnswer,
     ),
     responses_api.ResponseObject: (responses_api.OutputItem, responses_api.ItemPart),
+    responses_api.InputItemList: (responses_api.InputItem,),
 }
 """Shapes inside others that are described once, behind them."""
 

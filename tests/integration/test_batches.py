@@ -16,6 +16,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError
 from openai.types import Batch
+from openai.types.responses import Response
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import RequestFilter
@@ -219,6 +220,42 @@ async def test_a_batch_answers_each_line_once(world: World) -> None:
     assert [each.id async for each in await world.client.batches.list()] == [batch.id]
     listed = await world.client.files.list(purpose="batch_output")
     assert [each.id for each in listed.data] == [batch.output_file_id]
+
+
+async def test_lines_may_be_responses(world: World) -> None:
+    client = world.client.with_options(max_retries=20)
+    first = await client.responses.create(model="emulated", input="FIRST", max_output_tokens=3)
+    lines: list[dict[str, Any]] = [
+        {"input": "Hi", "instructions": "Be brief.", "metadata": {"of": "line"}},
+        {"input": "And then?", "previous_response_id": first.id},
+        {"input": "Hi", "store": False},
+        {"input": "Hi", "background": True},
+        {"input": "Hi", "previous_response_id": "resp_none"},
+        {"input": "Hi", "max_tokens": 3},
+    ]
+    bodies = [{"model": "emulated", "max_output_tokens": 3, **each} for each in lines]
+    given = [line(n) | {"url": "/v1/responses", "body": body} for n, body in enumerate(bodies)]
+    batch = await world.ended((await world.batch(given, endpoint="/v1/responses")).id)
+    assert batch.status == "completed"
+    output = {each["custom_id"]: each["response"] for each in await world.lines_of(batch.output_file_id)}
+    assert sorted(output) == expected(range(3))
+    for response in output.values():
+        shown = Response.model_validate(response["body"], strict=True)
+        assert shown.id == f"resp_{response['request_id']}"
+        assert (shown.status, shown.usage and shown.usage.output_tokens) == ("incomplete", 3)
+    kept = output["line-0"]["body"]
+    assert (kept["instructions"], kept["metadata"]) == ("Be brief.", {"of": "line"})
+    assert (await client.responses.retrieve(kept["id"])).output_text
+    with pytest.raises(NotFoundError):
+        await client.responses.retrieve(output["line-2"]["body"]["id"])
+    prompts = [bytes(id for id in each.prompt_ids if id < 256) for each in world.cluster.agent.leased]
+    assert any(b"FIRST" in each and b"And then?" in each for each in prompts)
+    errors = {each["custom_id"]: each["response"] for each in await world.lines_of(batch.error_file_id)}
+    assert {name: (each["status_code"], each["body"]["error"]["param"]) for name, each in errors.items()} == {
+        "line-3": (400, "background"),
+        "line-4": (404, "previous_response_id"),
+        "line-5": (400, "max_tokens"),
+    }
 
 
 async def test_lines_have_the_deadline_of_their_batch(world: World) -> None:

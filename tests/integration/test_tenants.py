@@ -323,7 +323,7 @@ async def test_each_tenant_has_its_own(world: World) -> None:
 
 async def test_no_conversation_goes_on_from_what_another_tenant_has(world: World) -> None:
     body = RESPONSE | {"previous_response_id": await ended_response(world.a)}
-    assert error(await world.b.http.post("/v1/responses", json=body)) == (404, "request_not_found")
+    assert error(await world.b.http.post("/v1/responses", json=body)) == (404, "response_not_found")
     assert (await world.a.http.post("/v1/responses", json=body)).status_code == 200
 
 

@@ -35,6 +35,9 @@ _HELP: Final = {
         "cancel": "Cancel a request: at once if it waits, else when its engine has released it.",
         "drain": "Return the work of an instance to the queue and shut its agent down.",
     },
+    "batches": {
+        "batches": "List, show, cancel, pause and resume the batches of clients.",
+    },
     "keys": {
         "keys": "Create, list and revoke the API keys of clients (`http.api_keys: required`).",
     },

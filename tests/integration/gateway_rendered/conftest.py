@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
+import openai
 import pytest
 
 from qlm.gateway.render.rendering import RenderTiers
@@ -26,3 +28,15 @@ async def cluster(tmp_path: Path, tiers: RenderTiers) -> AsyncIterator[Cluster]:
 @pytest.fixture
 async def url(cluster: Cluster, tiers: RenderTiers) -> str:
     return await cluster.gateway(render_tiers=tiers)
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=url, timeout=20) as made:
+        yield made

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import httpx
@@ -29,18 +28,6 @@ ASKED: dict[str, Any] = {"model": "emulated", "input": "Will it rain in Delft?"}
 REQUIRED = {**ASKED, "tools": [WEATHER], "tool_choice": "required"}
 BACKGROUND = {**ASKED, "background": True}
 EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-
-
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
-async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=url, timeout=20) as made:
-        yield made
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
@@ -252,7 +239,7 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"max_output_tokens": 100_000}, "max_output_tokens", "maximum context length"),
     ({"input": "x" * 5000}, "input", "maximum context length"),
     ({"max_tokens": 5}, "max_tokens", "not supported"),
-    ({"previous_response_id": "resp_0"}, "id", "not found"),
+    ({"previous_response_id": "resp_0"}, "previous_response_id", "response resp_0 not found"),
 ]
 
 

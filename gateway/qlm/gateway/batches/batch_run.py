@@ -12,7 +12,8 @@ from typing import Final
 import orjson
 
 from qlm.domain.shell.tasks import end_tasks
-from qlm.gateway.batches.line_run import Answered, LineRun, Render, not_run
+from qlm.gateway.batches.line_routes import PrepareLine
+from qlm.gateway.batches.line_run import Answered, LineRun, not_run
 from qlm.gateway.batches.lines import Line, answered, check, raw_lines, read_line
 from qlm.gateway.files.batches import Batch, Batches, BatchState, Claim
 from qlm.gateway.files.files import Files
@@ -54,7 +55,7 @@ class BatchRun:
         files: Files,
         limits: FileLimits,
         slots: asyncio.Semaphore,
-        render: Render,
+        prepare: PrepareLine,
         batch: Batch,
         claim: Claim,
     ) -> None:
@@ -66,7 +67,7 @@ class BatchRun:
             files: Where its results go.
             limits: Limits of files and batches.
             slots: One for each line that may be in work at this gateway.
-            render: Renders answers.
+            prepare: Admits its lines.
             batch: The batch.
             claim: The right to run it.
         """
@@ -75,11 +76,12 @@ class BatchRun:
         self._files = files
         self._limits = limits
         self._slots = slots
-        self._render = render
+        self._prepare = prepare
         self._spec = batch.spec
         self._claim = claim
         self._state = claim.state
         self._stopped = asyncio.Event()
+        self._going_on = asyncio.Event()
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._writing = asyncio.Lock()
@@ -92,6 +94,7 @@ class BatchRun:
         Raises:
             ClaimLostError: Another gateway runs it, or has ended it.
         """
+        await self._look_at_pause()
         watch = asyncio.create_task(self._watch())
         work = asyncio.create_task(self._work())
         try:
@@ -162,7 +165,7 @@ class BatchRun:
         """Begin a line as soon as there is a slot for it; a batch that stops meanwhile leaves it out."""
         self._check_unbroken()
         stopped = asyncio.create_task(self._stopped.wait())
-        slot = asyncio.create_task(self._slots.acquire())
+        slot = asyncio.create_task(self._slot())
         try:
             await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
             if not slot.done():
@@ -170,10 +173,19 @@ class BatchRun:
                 return
         finally:
             await end_tasks([stopped, *([] if slot.done() else [slot])])
-        run = LineRun(self._gateway, self._spec, line, self._render, self._stopped)
+        run = LineRun(self._gateway, self._spec, line, self._prepare, self._stopped)
         task = asyncio.create_task(self._run_line(line, run))
         self._open[task] = line, run
         task.add_done_callback(self._ended)
+
+    async def _slot(self) -> None:
+        """Wait for a slot; none is taken while the batch is paused."""
+        while True:
+            await self._going_on.wait()
+            await self._slots.acquire()
+            if self._going_on.is_set():
+                return
+            self._slots.release()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._slots.release()
@@ -258,6 +270,7 @@ class BatchRun:
                     raise ClaimLostError
                 renewed_s = asyncio.get_running_loop().time()
             if not self._stopped.is_set():
+                await self._look_at_pause()
                 if await asyncio.to_thread(self._claim.cancelled):
                     self._stop("cancelled")
                 elif self._now_s() >= self._spec.expires_s:
@@ -265,6 +278,12 @@ class BatchRun:
             if self._state.status == "in_progress" and self._state is not noted:
                 noted = self._state
                 await self._note(noted)
+
+    async def _look_at_pause(self) -> None:
+        if await asyncio.to_thread(self._claim.paused):
+            self._going_on.clear()
+        else:
+            self._going_on.set()
 
     def _stop(self, status: str) -> None:
         self._end_status = status

@@ -2,26 +2,22 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.request import RequestMetadata
-from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm, invalid
+from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
 from qlm.gateway.api.translate import KEY_TENANT
-from qlm.gateway.batches.lines import PARSERS, Line
+from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
+from qlm.gateway.batches.lines import Line
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.files.batches import BatchSpec
-from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
-
-Render = Callable[[Gateway, RequestMetadata, SendFinal], Awaitable[Mapping[str, Any]]]
-"""Returns the whole answer of a request that ended well, as its route does."""
 
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 30.0
@@ -84,7 +80,7 @@ class LineRun:
     """
 
     def __init__(
-        self, gateway: Gateway, spec: BatchSpec, line: Line, render: Render, stopped: asyncio.Event
+        self, gateway: Gateway, spec: BatchSpec, line: Line, prepare: PrepareLine, stopped: asyncio.Event
     ) -> None:
         """Run nothing yet; once `stopped`, a line whose request is not queued gets no further try."""
         self.request_id: RequestId | None = None
@@ -92,18 +88,18 @@ class LineRun:
         self._gateway = gateway
         self._spec = spec
         self._line = line
-        self._render = render
+        self._prepare = prepare
 
     async def run(self) -> Answered | None:
         """Return the line's end; None if its batch stopped before. It waits while parts of QLM are away."""
         tries = 0
         while True:
             try:
-                metadata, end = await self._once()
+                line, end = await self._once()
                 if isinstance(end, ApiError):
                     raise end
                 if end.outcome.ok:
-                    return self._response(200, await self._render(self._gateway, metadata, end))
+                    return self._response(200, await line.answer(line.prepared.metadata, end))
                 tries += 1
                 if end.outcome in (Outcome.ENGINE_LOST, Outcome.OUTPUT_LOST) and tries < TRIES_MAX:
                     continue
@@ -124,22 +120,18 @@ class LineRun:
             return False
         return True
 
-    async def _once(self) -> tuple[RequestMetadata, SendFinal | ApiError]:
-        spec, intake = self._spec, self._gateway.intake
+    async def _once(self) -> tuple[PreparedLine, SendFinal | ApiError]:
+        spec = self._spec
         headers = {KEY_TENANT: spec.tenant, KEY_HEADER: f"{spec.id}-{self._line.number}"}
         # The same at each try, so that the request of an earlier one is found. Batch work that would be late
         # waits; it is not refused for that.
         objective = {"deadline_at": spec.expires_s, "on_miss": "drop", "p_met_min": 0}
         plain = {**self._line.body, "slo": objective}
-        body = PARSERS[spec.endpoint](plain)
-        if (count := answers_wanted(body)) > 1:
-            message = f"the line asks for {count} answers; expected one (by n or a list of prompts)"
-            raise invalid("n", message, "unsupported_value")
-        prepared = await intake.prepare(body, plain, headers, detached=True)
-        self.request_id = prepared.metadata.id
+        line = await self._prepare(self._gateway, plain, headers)
+        self.request_id = line.prepared.metadata.id
         sink = EndSink()
-        await intake.accept(prepared, sink, Mode.WHOLE)
-        return prepared.metadata, await sink.wait()
+        await self._gateway.intake.accept(line.prepared, sink, Mode.WHOLE)
+        return line, await sink.wait()
 
     def _response(self, status: int, body: Mapping[str, Any]) -> Answered:
         response = {"status_code": status, "request_id": self.request_id or "", "body": body}

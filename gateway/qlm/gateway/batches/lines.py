@@ -1,6 +1,6 @@
 """Lines of a batch's input: read, checked, counted."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,13 +9,7 @@ import orjson
 
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, shown
-from qlm.gateway.api.schema import Body, parse_chat, parse_completion, parse_json
-
-PARSERS: Final[Mapping[str, Callable[[dict[str, Any]], Body]]] = {
-    "/v1/chat/completions": parse_chat,
-    "/v1/completions": parse_completion,
-}
-"""Parser of the body of each route that batches may name."""
+from qlm.gateway.api.schema import parse_json
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 512
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches.batch_run import BatchRun, ClaimLostError
-from qlm.gateway.batches.line_run import Render
+from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.files.batches import Batch, Claim
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
@@ -32,17 +32,17 @@ BATCHES_MAX: Final = 32
 class BatchRunner:
     """The batches that one gateway runs, with a bounded number of lines in work."""
 
-    def __init__(self, gateway: Gateway, storage: Storage, render: Render) -> None:
+    def __init__(self, gateway: Gateway, storage: Storage, routes: LineRoutes) -> None:
         """Run nothing yet.
 
         Args:
             gateway: The gateway.
             storage: Files and batches.
-            render: Renders answers.
+            routes: The routes of lines.
         """
         self._gateway = gateway
         self._storage = storage
-        self._render = render
+        self._routes = routes
         self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -87,7 +87,7 @@ class BatchRunner:
                 storage.files,
                 storage.limits,
                 self._slots,
-                self._render,
+                self._routes[batch.spec.endpoint],
                 batch,
                 claim,
             )
@@ -106,16 +106,16 @@ class BatchRunner:
         self._storage.batches.sweep(self._storage.limits.kept_s)
 
 
-async def run_batches(gateway: Gateway, render: Render) -> None:
+async def run_batches(gateway: Gateway, routes: LineRoutes) -> None:
     """Run batches until cancelled, if this gateway keeps files."""
     if gateway.storage is not None:
-        await BatchRunner(gateway, gateway.storage, render).run()
+        await BatchRunner(gateway, gateway.storage, routes).run()
 
 
 @contextlib.asynccontextmanager
-async def batches_running(gateway: Gateway, render: Render) -> AsyncIterator[None]:
+async def batches_running(gateway: Gateway, routes: LineRoutes) -> AsyncIterator[None]:
     """Run batches while inside, if this gateway keeps files."""
-    task = asyncio.create_task(run_batches(gateway, render))
+    task = asyncio.create_task(run_batches(gateway, routes))
     try:
         yield
     finally:

@@ -6,6 +6,7 @@
 * `claim-N`: the N-th claim, made by one gateway, locked by it, and renewed (its time of change),
 * `state-N.json`, `output-N`, `errors-N`: progress under that claim, written by its gateway alone,
 * `cancel`: its client asked to cancel it, at its time of change,
+* `pause`: it is paused, since its time of change,
 * `end.json`: how it ended; made once, by the first who can, and final.
 
 `<root>/open/<id>` names the folder of a batch that has not ended.
@@ -18,7 +19,7 @@ Claims only save double work: requests of lines have ids by batch and line, and 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,8 @@ CLAIM_TTL_S: Final = 15.0
 It is for gateways of other machines, and for one that hangs. On one machine a lock tells at once who died."""
 
 _OPEN: Final = "open"
+_CANCEL: Final = "cancel"
+_PAUSE: Final = "pause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ class Batch:
         spec: What was asked for.
         state: Its progress.
         cancel_s: The time at which it was asked to be cancelled, seconds since the epoch; None if it was not.
+        pause_s: The time since which it is paused; None if it is not.
         ended: Its state is final.
     """
 
@@ -117,6 +121,7 @@ class Batch:
     state: BatchState
     cancel_s: int | None
     ended: bool
+    pause_s: int | None = None
 
     @property
     def status(self) -> str:
@@ -159,7 +164,11 @@ class Claim:
 
     def cancelled(self) -> bool:
         """Return whether the batch is to be cancelled."""
-        return (self.folder / "cancel").exists()
+        return (self.folder / _CANCEL).exists()
+
+    def paused(self) -> bool:
+        """Return whether no further lines of the batch are to begin."""
+        return (self.folder / _PAUSE).exists()
 
 
 class Batches:
@@ -192,9 +201,7 @@ class Batches:
 
     def all_of(self, tenant: str) -> list[Batch]:
         """Return the batches of a tenant, newest first."""
-        folders = (tenant_folder(self._root, tenant) / "batches").glob(f"{BATCH_PREFIX}*")
-        found = [each for each in map(self.read, folders) if each is not None]
-        return sorted(found, key=lambda each: (each.spec.created_s, each.spec.id), reverse=True)
+        return self._newest_first((tenant_folder(self._root, tenant) / "batches").glob(f"{BATCH_PREFIX}*"))
 
     def read(self, folder: Path) -> Batch | None:
         """Return the batch in a folder; None if it is not there, or not yet."""
@@ -203,15 +210,44 @@ class Batches:
         spec = BatchSpec(**{name: plain[name] for name in BatchSpec.__slots__})
         end = read_json(folder / "end.json")
         state = _state(end) if end is not None else _latest_state(folder)
-        try:
-            cancel_s = int((folder / "cancel").stat().st_mtime)
-        except FileNotFoundError:
-            cancel_s = None
-        return Batch(spec=spec, state=state, cancel_s=cancel_s, ended=end is not None)
+        cancel_s, pause_s = _since_s(folder / _CANCEL), _since_s(folder / _PAUSE)
+        ended = end is not None
+        return Batch(
+            spec=spec, state=state, cancel_s=cancel_s, ended=ended, pause_s=None if ended else pause_s
+        )
 
     def cancel(self, tenant: str, id: str) -> None:
         """Ask that a batch be cancelled."""
-        (self._folder(tenant, id) / "cancel").touch()
+        (self._folder(tenant, id) / _CANCEL).touch()
+
+    def pause(self, tenant: str, id: str) -> None:
+        """Ask that no further lines of a batch begin."""
+        path = self._folder(tenant, id) / _PAUSE
+        if not path.exists():
+            path.touch()
+        sync_folder(path.parent)
+
+    def resume(self, tenant: str, id: str) -> None:
+        """Let the lines of a batch begin again."""
+        path = self._folder(tenant, id) / _PAUSE
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    # --- operators
+
+    def all_batches(self) -> list[Batch]:
+        """Return the batches of all tenants, newest first."""
+        return self._newest_first(self._root.glob(f"*/batches/{BATCH_PREFIX}*"))
+
+    def find(self, id: str) -> Batch | None:
+        """Return the batch with an id, of any tenant; None if there is none."""
+        if not is_id(id, BATCH_PREFIX):
+            return None
+        return next(iter(self._newest_first(self._root.glob(f"*/batches/{id}"))), None)
+
+    def _newest_first(self, folders: Iterable[Path]) -> list[Batch]:
+        found = [each for each in map(self.read, folders) if each is not None]
+        return sorted(found, key=lambda each: (each.spec.created_s, each.spec.id), reverse=True)
 
     # --- gateways that run batches
 
@@ -286,6 +322,14 @@ class Batches:
 
 def _claim_path(folder: Path, number: int) -> Path:
     return folder / f"claim-{number:06d}"
+
+
+def _since_s(path: Path) -> int | None:
+    """Return the time of change of a file, seconds since the epoch; None if there is none."""
+    try:
+        return int(path.stat().st_mtime)
+    except FileNotFoundError:
+        return None
 
 
 def _last_claim(folder: Path) -> int:

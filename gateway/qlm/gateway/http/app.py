@@ -33,7 +33,7 @@ from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.files.storage import Storage
-from qlm.gateway.http.derendered import answer_of
+from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
 from qlm.gateway.http.messages_api.errors import error_answer as message_error
@@ -90,7 +90,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with gateway.running(), batches_running(gateway, answer_of):
+        async with gateway.running(), batches_running(gateway, LINE_ROUTES):
             yield
 
     return app_of(gateway, lifespan, rules, admin_url)

@@ -8,10 +8,13 @@ from starlette.responses import Response
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
 from qlm.gateway.http.document import about
+from qlm.gateway.http.files import admin as admin_batches
 from qlm.gateway.http.files import batches, files
 from qlm.gateway.http.keys import admin as admin_keys
 from qlm.gateway.http.messages_api import create as messages_api
 from qlm.gateway.http.responses_api import create as responses_api
+from qlm.gateway.http.responses_api import deleted
+from qlm.gateway.http.responses_api import input_items as response_input
 from qlm.gateway.http.responses_api import stored as stored_responses
 from qlm.gateway.http.vllm import tokens
 from qlm.gateway.sessions.gateway import Gateway
@@ -36,6 +39,8 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("POST", "/v1/completions", completions.create_completion),
     ("POST", "/v1/responses", responses_api.create_response),
     ("GET", "/v1/responses/{id}", stored_responses.get_response),
+    ("DELETE", "/v1/responses/{id}", deleted.delete_response),
+    ("GET", "/v1/responses/{id}/input_items", response_input.list_input_items),
     ("POST", "/v1/responses/{id}/cancel", stored_responses.cancel_response),
     ("POST", "/v1/messages", messages_api.create_message),
     ("POST", "/v1/messages/count_tokens", messages_api.count_tokens),
@@ -53,6 +58,8 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("GET", "/v1/batches", batches.list_batches),
     ("GET", "/v1/batches/{id}", batches.get_batch),
     ("POST", "/v1/batches/{id}/cancel", batches.cancel_batch),
+    ("POST", "/v1/batches/{id}/pause", batches.pause_batch),
+    ("POST", "/v1/batches/{id}/resume", batches.resume_batch),
     ("GET", "/health", service.health),
     ("POST", "/tokenize", tokens.tokenize),
     ("POST", "/detokenize", tokens.detokenize),
@@ -84,6 +91,11 @@ ADMIN_ROUTES: Final[Routes] = (
     ("POST", "/admin/v1/dead/retry", admin_dead_letters.retry_all_dead),
     ("POST", "/admin/v1/dead/{id}/retry", admin_dead_letters.retry_dead),
     ("DELETE", "/admin/v1/dead/{id}", admin_dead_letters.delete_dead),
+    ("GET", "/admin/v1/batches", admin_batches.list_all_batches),
+    ("GET", "/admin/v1/batches/{id}", admin_batches.get_any_batch),
+    ("POST", "/admin/v1/batches/{id}/cancel", admin_batches.cancel_any_batch),
+    ("POST", "/admin/v1/batches/{id}/pause", admin_batches.pause_any_batch),
+    ("POST", "/admin/v1/batches/{id}/resume", admin_batches.resume_any_batch),
     ("POST", "/admin/v1/keys", admin_keys.create_key),
     ("GET", "/admin/v1/keys", admin_keys.list_keys),
     ("DELETE", "/admin/v1/keys/{id}", admin_keys.revoke_key),

@@ -9,7 +9,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
-from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
 
 KEY_HEADER: Final = "idempotency-key"
 KEY_CHARACTERS_MAX: Final = 255
@@ -26,7 +26,8 @@ async def find_earlier(
     A request that ended without an answer, in a way that makes a retry worthwhile, is tried again.
 
     Raises:
-        ApiError: The key is too long, came before with another body, or was tried too often.
+        ApiError: The key is too long, came before with another body or for a request that was erased since,
+            or was tried too often.
     """
     if not 1 <= len(key) <= KEY_CHARACTERS_MAX:
         raise invalid(
@@ -38,6 +39,8 @@ async def find_earlier(
         if record is None:
             return id, None
         check_same_body(key, record.metadata, digest)
+        if record.erased:
+            raise _erased(key)
         outcome = record.outcome
         if outcome is None or outcome.ok or outcome in (Outcome.REFUSED, Outcome.FAILED):
             return id, record
@@ -64,6 +67,18 @@ def key_reused(which: str = "the key") -> ApiError:
     """Return the error for a key that came with two bodies; `which` begins its message."""
     message = f"{which} came before with another body; expected a new key"
     return ApiError(status=422, message=message, param=KEY_HEADER, code="idempotency_key_reused")
+
+
+def _erased(key: str) -> ApiError:
+    message = f"{KEY_HEADER} is {shown(key)}, whose request was deleted; expected a new key"
+    return ApiError(
+        status=409,
+        message=message,
+        kind="conflict_error",
+        param=KEY_HEADER,
+        code="idempotency_key_erased",
+        headers=retry_headers(None),
+    )
 
 
 def keyed_id(tenant: str, key: str, attempt: int) -> RequestId:

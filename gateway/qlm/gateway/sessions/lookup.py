@@ -42,7 +42,7 @@ async def known_request(
         tenant: The tenant of the caller; None for one who may see all. Requests of others are unknown to it.
 
     Raises:
-        ApiError: The store does not know it: not yet (503), or no longer (404).
+        ApiError: The store does not know it: not yet (503), or no longer (404), or it was erased (404).
     """
     record = await _visible(store, id, tenant)
     if record is not None:
@@ -57,7 +57,7 @@ async def known_request(
 
 async def _visible(store: GatewayStore, id: RequestId, tenant: str | None) -> RequestRecord | None:
     record = await store.record(id)
-    if record is None or tenant not in (None, record.metadata.tenant):
+    if record is None or record.erased or tenant not in (None, record.metadata.tenant):
         return None
     return record
 

@@ -42,7 +42,7 @@ class BatchBody(BaseModel):
     # The file with its lines.
     input_file_id: str
     # The route of all its lines.
-    endpoint: Literal["/v1/chat/completions", "/v1/completions"]
+    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/responses"]
     # Time for all answers, such as `30m`, `24h` or `7d`: from one minute to 30 days.
     completion_window: str
     # Notes of its client: at most 16 texts of at most 512 characters, with keys of at most 64.

@@ -81,6 +81,7 @@ class BatchFields(TypedDict):
     expired_at: int | None  # The end of an expired batch; null of others
     cancelling_at: int | None  # The time at which its client asked to cancel it
     cancelled_at: int | None  # The end of a cancelled batch; null of others
+    paused_at: int | None  # The time since which it is paused; null if it is not, and once it has ended
     request_counts: RequestCounts  # Its progress
     metadata: Mapping[str, Any]  # Its client's notes
 
@@ -93,3 +94,15 @@ class BatchList(TypedDict):
     first_id: str | None  # Id of the first one; null without any
     last_id: str | None  # Id of the last one, for `after`
     has_more: bool  # Whether further ones follow
+
+
+class AdminBatch(BatchFields):
+    """A batch, for operators."""
+
+    tenant: str  # Its tenant
+
+
+class AdminBatchList(TypedDict):
+    """Batches of all tenants."""
+
+    batches: Sequence[AdminBatch]  # Newest first

@@ -12,7 +12,7 @@ class ItemPart(TypedDict):
     type: Literal["output_text", "reasoning_text"]  # Kind of part
     text: str  # Its text
     annotations: NotRequired[Sequence[Any]]  # OpenAI's; of `output_text`, always empty
-    logprobs: NotRequired[Sequence[Any]]  # OpenAI's; of `output_text`, always empty
+    logprobs: NotRequired[Sequence[Any]]  # Of `output_text`: as `content` of a chat's, if it asks for them
 
 
 class OutputItem(TypedDict):
@@ -92,7 +92,7 @@ class ResponseObject(TypedDict):
     text: Mapping[str, Any]  # As in the request
     tool_choice: str | Mapping[str, Any]  # As in the request
     tools: Sequence[Mapping[str, Any]]  # As in the request
-    top_logprobs: int  # OpenAI's; always 0
+    top_logprobs: int  # As in the request
     top_p: float  # The one used
     truncation: Literal["disabled"]  # Always the same
     usage: ResponseUsage | None  # Token counts, once it has ended
@@ -116,11 +116,36 @@ class ResponseEvent(TypedDict):
     text: NotRequired[str]  # The whole text
     name: NotRequired[str]  # Name of the tool
     arguments: NotRequired[str]  # The whole arguments
-    logprobs: NotRequired[Sequence[Any]]  # OpenAI's; always empty
+    logprobs: NotRequired[Sequence[Any]]  # Of text: those that no event had, if the request asks for them
     qlm: NotRequired[Lateness]  # In the last event, unless the request has no objective
     code: NotRequired[str | None]  # Of `error`: a word for programs
     message: NotRequired[str]  # Of `error`: the problem
     param: NotRequired[str | None]  # Of `error`: the offending field
+
+
+class InputItem(TypedDict):
+    """An item of the input; its type says which fields it has, and each field is as the client sent it."""
+
+    id: str  # That of the client, or one that derives from the request's id
+    type: Literal["message", "function_call", "function_call_output", "reasoning"]  # Kind of item
+    status: NotRequired[str]  # Not of reasoning: `completed`, unless the client said otherwise
+    role: NotRequired[str]  # Of a message
+    content: NotRequired[Sequence[Mapping[str, Any]]]  # Of a message or of reasoning: its parts
+    summary: NotRequired[Sequence[Any]]  # Of reasoning
+    call_id: NotRequired[str]  # Of a call and its output: the call
+    name: NotRequired[str]  # Of a call: the tool
+    arguments: NotRequired[str]  # Of a call: its arguments, as JSON text
+    output: NotRequired[str | Sequence[Any]]  # Of the output of a call
+
+
+class InputItemList(TypedDict):
+    """Items of an input."""
+
+    object: Literal["list"]  # Kind of object
+    data: Sequence[InputItem]  # The last one first, unless `order` is `asc`
+    first_id: str | None  # Id of the first one; null without any
+    last_id: str | None  # Id of the last one, for `after`
+    has_more: bool  # Whether further ones follow
 
 
 class DeletedResponse(TypedDict):

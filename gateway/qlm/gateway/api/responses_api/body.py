@@ -20,11 +20,11 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "moderation": (),
     "prompt": (),
     "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
-    "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
 """Neutral values of unsupported fields; null is neutral everywhere."""
 
+_LOGPROBS: Final = "message.output_text.logprobs"
 _CHOICES: Final = "none, auto, required, or an object with type function and a name"
 
 
@@ -104,8 +104,11 @@ class ResponseBody(_Strict):
     text: TextOptions | None = None  # What the text is like
     reasoning: ReasoningOptions | None = None  # How the model reasons
     parallel_tool_calls: bool | None = None  # False for at most one call
-    # Accepted, not used: reasoning is given as text.
-    include: list[Literal["reasoning.encrypted_content"]] | None = None
+    # `message.output_text.logprobs`: log probabilities of the tokens of the text. The other one is
+    # accepted, not used: reasoning is given as text.
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    # With log probabilities: those of this many of the likeliest tokens at each place.
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # Sampling; without, the model's own
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling; without, the model's own
     top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None  # Sampling, as in vLLM
@@ -127,6 +130,11 @@ class ResponseBody(_Strict):
     # Seconds for which the client may be disconnected, as of chats.
     resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
 
+    @property
+    def scored(self) -> bool:
+        """Whether its text comes with log probabilities."""
+        return _LOGPROBS in (self.include or ())
+
 
 def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
     """Return the checked body of POST /v1/responses.
@@ -143,6 +151,9 @@ def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
         raise explained(error, ResponseBody) from error
     if body.background and not body.store:
         raise invalid("store", "store is false; expected true with background: a later call has to find it")
+    if body.top_logprobs and not body.scored:
+        expected = f"expected it with include: [{_LOGPROBS}]"
+        raise invalid("top_logprobs", f"top_logprobs is {body.top_logprobs}; {expected}")
     form = body.text.format if body.text else None
     if form is not None and form.type == "json_schema" and (form.schema_ is None or form.name is None):
         raise invalid("text.format", "text.format has type json_schema; expected a name and a schema with it")

@@ -59,6 +59,7 @@ def as_chat(
         "tool_choice": _tool_choice(body.tool_choice),
         "response_format": _response_format(body.text.format if body.text else None),
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
+        **({"logprobs": True, "top_logprobs": body.top_logprobs or 0} if body.scored else {}),
     }
     same = {name: plain[name] for name in _SAME if plain.get(name) is not None}
     return same | {name: value for name, value in asked.items() if value not in (None, [])}

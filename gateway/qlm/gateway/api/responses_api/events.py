@@ -6,7 +6,7 @@ tokens shown, and numbers between two events are left out. Derendered deltas hav
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -17,7 +17,7 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.event_shape import Logprobs
 from qlm.gateway.api.fields.responses_api import OutputItem
 from qlm.gateway.api.lateness import lateness
-from qlm.gateway.api.responses_api.objects import ended_status, response_object, response_usage
+from qlm.gateway.api.responses_api.objects import Scores, ended_status, response_object, response_usage
 from qlm.gateway.api.responses_api.open_items import OpenCall, OpenText
 from qlm.gateway.api.responses_api.state import ResponseState
 from qlm.gateway.core.session_events import SendFinal
@@ -40,6 +40,7 @@ class ResponseEvents:
         *,
         after: int = -1,
         text_before: str = "",
+        tokens_before: int = 0,
         comments: bool = True,
     ) -> None:
         """Prepare a stream.
@@ -50,6 +51,7 @@ class ResponseEvents:
             tier: Its service tier.
             after: Sequence number up to which the client has the events.
             text_before: Text that the client has been shown and does not come again.
+            tokens_before: Tokens of that text, whose log probabilities come again, and are not sent again.
             comments: Write comments while nothing else comes.
         """
         self._metadata = metadata
@@ -57,6 +59,10 @@ class ResponseEvents:
         self._tier = tier
         self._after = after
         self._text_before = text_before
+        self._scored = 0
+        self._tokens_before = tokens_before
+        self._unsent: list[Mapping[str, Any]] = []
+        self._unlisted: list[Mapping[str, Any]] = []
         self._comments = comments
         self._number = 0
         self._items: list[OutputItem] = []
@@ -87,11 +93,12 @@ class ResponseEvents:
 
     def text(self, offset: int, text: str, logprobs: Logprobs = None) -> bytes:
         """Return an event with text."""
-        return self.delta(offset, {"content": text})
+        return self.delta(offset, {"content": text}, logprobs)
 
     def delta(self, offset: int, fields: Mapping[str, Any], logprobs: Logprobs = None) -> bytes:
         """Return the events of a delta of a chat."""
         made = self._progress()
+        self._take(logprobs)
         if reasoning := fields.get("reasoning"):
             made += self._text("reasoning", reasoning, offset)
         if content := fields.get("content"):
@@ -102,7 +109,7 @@ class ResponseEvents:
 
     def ending(self, final: SendFinal, logprobs: Logprobs = None) -> bytes:
         """Return the last events of a plain text."""
-        return self.derendered_end(final, {"content": final.text}, final.finish_reason)
+        return self.derendered_end(final, {"content": final.text}, final.finish_reason, logprobs)
 
     def derendered_end(
         self,
@@ -112,7 +119,7 @@ class ResponseEvents:
         logprobs: Logprobs = None,
     ) -> bytes:
         """Return the last events of an answer that ended well, with its last delta."""
-        made = self.delta(final.offset + 1, fields)
+        made = self.delta(final.offset + 1, fields, logprobs)
         status = ended_status(final)
         if self._open is None and (self._text_before or not self._items):
             made += self._begin(OpenText(self._metadata.id, "message", len(self._items)))
@@ -135,6 +142,14 @@ class ResponseEvents:
         self._progressed = True
         return self._response("response.in_progress", "in_progress")
 
+    def _take(self, logprobs: Logprobs) -> None:
+        """Keep log probabilities until there is text to go with."""
+        for each in [] if logprobs is None else cast("Scores", logprobs["content"]):
+            self._unlisted.append(each)
+            if self._scored >= self._tokens_before:
+                self._unsent.append(each)
+            self._scored += 1
+
     def _text(self, kind: str, text: str, offset: int) -> bytes:
         made = b""
         if not (isinstance(self._open, OpenText) and self._open.kind == kind):
@@ -144,7 +159,15 @@ class ResponseEvents:
         assert isinstance(self._open, OpenText)
         # The text of an event ends at a token, whatever events came before.
         self._number = max(self._number, self._before_text + offset - 1)
-        return made + self._events(self._open.more(text))
+        unsent: Scores = ()
+        if kind == "message":
+            self._list_scores(self._open)
+            unsent, self._unsent = self._unsent, []
+        return made + self._events(self._open.more(text, unsent))
+
+    def _list_scores(self, opened: OpenText) -> None:
+        opened.logprobs += self._unlisted
+        self._unlisted = []
 
     def _call(self, call: Mapping[str, Any]) -> bytes:
         made, called = b"", call.get("function") or {}
@@ -170,6 +193,8 @@ class ResponseEvents:
     def _end_item(self, status: str) -> bytes:
         if self._open is None:
             return b""
+        if isinstance(self._open, OpenText) and self._open.kind == "message":
+            self._list_scores(self._open)
         made = self._events(self._open.end(status))
         self._items.append(self._open.item(status))
         self._open = None

@@ -14,13 +14,28 @@ from qlm.gateway.api.ids import RESPONSE_PREFIX
 from qlm.gateway.api.responses_api.state import ResponseState
 from qlm.gateway.core.session_events import SendFinal
 
+Scores = Sequence[Mapping[str, Any]]
+"""Log probabilities of tokens, each as in the content of a chat's."""
+
 _ID_CHARACTERS: Final = 32
-_PREFIXES: Final = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}
+_PREFIXES: Final = {
+    "message": "msg_",
+    "function_call": "fc_",
+    "function_call_output": "fco_",
+    "reasoning": "rs_",
+}
 
 
-def item_id(id: RequestId, kind: str, index: int) -> str:
-    """Return the id of an output item: the same at each gateway, in a stream and in the whole response."""
-    digest = hashlib.sha256(f"{id}/{kind}/{index}".encode()).hexdigest()
+def item_id(id: RequestId, kind: str, index: int, of: str = "") -> str:
+    """Return the id of an item: the same at each gateway, in a stream and in the whole response.
+
+    Args:
+        id: The request.
+        kind: Kind of item.
+        index: Its place.
+        of: Empty for the output; otherwise what it is part of.
+    """
+    digest = hashlib.sha256(f"{id}/{of}{kind}/{index}".encode()).hexdigest()
     return _PREFIXES[kind] + digest[:_ID_CHARACTERS]
 
 
@@ -31,9 +46,9 @@ def reasoning_item(id: str, text: str, status: str = "completed") -> OutputItem:
     return cast("OutputItem", item)
 
 
-def text_part(text: str) -> dict[str, Any]:
+def text_part(text: str, logprobs: Scores = ()) -> dict[str, Any]:
     """Return a part of a message."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
 
 
 def message_item(id: str, parts: Sequence[Mapping[str, Any]], status: str = "completed") -> OutputItem:
@@ -48,21 +63,26 @@ def call_item(id: str, call_id: str, name: str, arguments: str, status: str = "c
     return cast("OutputItem", {"id": id, "type": "function_call", **called, "status": status})
 
 
-def output_items(id: RequestId, message: AnswerMessage, status: str) -> list[OutputItem]:
-    """Return the items of a whole answer; the last one has the status of the answer."""
-    items = list(_items(id, message))
+def output_items(
+    id: RequestId, message: AnswerMessage, status: str, logprobs: Scores = ()
+) -> list[OutputItem]:
+    """Return the items of a whole answer; the last one has the status of the answer.
+
+    Its text has the log probabilities of all tokens of the answer, as in vLLM.
+    """
+    items = list(_items(id, message, logprobs))
     items[-1]["status"] = status
     return items
 
 
-def _items(id: RequestId, message: AnswerMessage) -> Iterator[OutputItem]:
+def _items(id: RequestId, message: AnswerMessage, logprobs: Scores) -> Iterator[OutputItem]:
     index = 0
     if reasoning := message.get("reasoning"):
         yield reasoning_item(item_id(id, "reasoning", index), reasoning)
         index += 1
     calls = message.get("tool_calls", ())
     if (text := message["content"]) or not calls:
-        yield message_item(item_id(id, "message", index), [text_part(text or "")])
+        yield message_item(item_id(id, "message", index), [text_part(text or "", logprobs)])
         index += 1
     for place, call in enumerate(calls):
         called = call["function"]
@@ -135,7 +155,7 @@ def response_object(
             "text": text,
             "tool_choice": fields.get("tool_choice", "auto"),
             "tools": fields.get("tools") or [],
-            "top_logprobs": 0,
+            "top_logprobs": fields.get("top_logprobs") or 0,
             "top_p": metadata.sampling.top_p,
             "truncation": "disabled",
             "usage": usage,

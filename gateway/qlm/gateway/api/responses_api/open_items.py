@@ -6,6 +6,7 @@ from typing import Any
 from qlm.domain.ids import RequestId
 from qlm.gateway.api.fields.responses_api import OutputItem
 from qlm.gateway.api.responses_api.objects import (
+    Scores,
     call_item,
     item_id,
     message_item,
@@ -23,11 +24,13 @@ class OpenText:
     Attributes:
         kind: `message` or `reasoning`.
         text: The text so far.
+        logprobs: Log probabilities of its tokens so far.
     """
 
     def __init__(self, id: RequestId, kind: str, index: int) -> None:
         self.kind = kind
         self.text = ""
+        self.logprobs: list[Mapping[str, Any]] = []
         self._id = item_id(id, kind, index)
         self._index = index
 
@@ -39,16 +42,16 @@ class OpenText:
             ("response.content_part.added", {**self._place, "part": self._part()}),
         ]
 
-    def more(self, text: str) -> Events:
-        """Add text."""
+    def more(self, text: str, logprobs: Scores = ()) -> Events:
+        """Add text, with the log probabilities that come with it."""
         self.text += text
-        return [(f"{self._of_text}.delta", {**self._place, "delta": text, **self._logprobs})]
+        return [(f"{self._of_text}.delta", {**self._place, "delta": text, **self._scored(logprobs)})]
 
     def end(self, status: str) -> Events:
         """Return the events after the last text."""
         done = {"output_index": self._index, "item": self.item(status)}
         return [
-            (f"{self._of_text}.done", {**self._place, "text": self.text, **self._logprobs}),
+            (f"{self._of_text}.done", {**self._place, "text": self.text, **self._scored(self.logprobs)}),
             ("response.content_part.done", {**self._place, "part": self._part()}),
             ("response.output_item.done", done),
         ]
@@ -61,9 +64,8 @@ class OpenText:
     def _of_text(self) -> str:
         return "response.output_text" if self.kind == "message" else "response.reasoning_text"
 
-    @property
-    def _logprobs(self) -> dict[str, Any]:
-        return {"logprobs": []} if self.kind == "message" else {}
+    def _scored(self, logprobs: Scores) -> dict[str, Any]:
+        return {"logprobs": list(map(_of_event, logprobs))} if self.kind == "message" else {}
 
     @property
     def _place(self) -> dict[str, Any]:
@@ -71,13 +73,21 @@ class OpenText:
 
     def _part(self) -> dict[str, Any]:
         return (
-            text_part(self.text) if self.kind == "message" else {"type": "reasoning_text", "text": self.text}
+            text_part(self.text, self.logprobs)
+            if self.kind == "message"
+            else {"type": "reasoning_text", "text": self.text}
         )
 
     def _item(self, parts: Sequence[Mapping[str, Any]], status: str) -> OutputItem:
         if self.kind == "message":
             return message_item(self._id, parts, status)
         return reasoning_item(self._id, self.text, status)
+
+
+def _of_event(scored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return log probabilities as events have them: without bytes."""
+    top = [{name: each[name] for name in ("token", "logprob")} for each in scored["top_logprobs"]]
+    return {"token": scored["token"], "logprob": scored["logprob"], "top_logprobs": top}
 
 
 class OpenCall:

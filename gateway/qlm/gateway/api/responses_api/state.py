@@ -33,6 +33,7 @@ _SHOWN: Final = (
     "text",
     "tool_choice",
     "tools",
+    "top_logprobs",
     "user",
 )
 """Fields of a body that its response shows."""

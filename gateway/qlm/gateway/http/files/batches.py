@@ -1,7 +1,7 @@
 """/v1/batches: batches created, listed, looked up, cancelled."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
@@ -17,8 +17,7 @@ from qlm.gateway.api.bodies.files import (
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.files import BatchFields, BatchList
 from qlm.gateway.api.schema import parse_json
-from qlm.gateway.batches.lines import PARSERS
-from qlm.gateway.files.batches import Batch, BatchSpec
+from qlm.gateway.files.batches import Batch, Batches, BatchSpec
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.files.common import (
@@ -30,6 +29,7 @@ from qlm.gateway.http.files.common import (
     storage_of,
 )
 from qlm.gateway.http.files.files import lifetime_s
+from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
 
@@ -91,12 +91,36 @@ async def get_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]
 async def cancel_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
     """Answer POST /v1/batches/{id}/cancel: cancel what has no answer yet; answers stay."""
     found = await _known(gateway, request)
+    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.cancel)))
+
+
+async def pause_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
+    """Answer POST /v1/batches/{id}/pause: begin no further lines; those in work end."""
+    found = await _known(gateway, request)
+    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.pause)))
+
+
+async def resume_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
+    """Answer POST /v1/batches/{id}/resume: go on with the lines of a paused batch."""
+    found = await _known(gateway, request)
+    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.resume)))
+
+
+async def changed(found: Batch, batches: Batches, change: Callable[[Batches, str, str], None]) -> Batch:
+    """Cancel, pause or resume a batch, and return it as it is then.
+
+    Raises:
+        ApiError: It has ended, or is gone.
+    """
     if found.ended:
         message = f"the batch is {found.status}; expected one that has not ended"
         raise ApiError(status=409, message=message, param="id", code="batch_ended")
-    batches = storage_of(gateway).batches
-    await asyncio.to_thread(batches.cancel, found.spec.tenant, found.spec.id)
-    return Json(batch_fields(await _known(gateway, request)))
+    tenant, id = found.spec.tenant, found.spec.id
+    await asyncio.to_thread(change, batches, tenant, id)
+    after = await asyncio.to_thread(batches.get, tenant, id)
+    if after is None:
+        raise batch_not_found(id)
+    return after
 
 
 def batch_fields(batch: Batch) -> BatchFields:
@@ -123,6 +147,7 @@ def batch_fields(batch: Batch) -> BatchFields:
         "expired_at": ended_s.get("expired"),
         "cancelling_at": batch.cancel_s,
         "cancelled_at": ended_s.get("cancelled"),
+        "paused_at": batch.pause_s,
         "request_counts": {"total": state.total, "completed": state.completed, "failed": state.failed},
         "metadata": spec.metadata,
     }
@@ -145,8 +170,8 @@ def _text(plain: Mapping[str, Any], name: str) -> str:
 
 def _endpoint(plain: Mapping[str, Any]) -> str:
     value = plain.get("endpoint")
-    if not isinstance(value, str) or value not in PARSERS:
-        raise invalid("endpoint", f"endpoint is {shown(value)}; expected one of {', '.join(PARSERS)}")
+    if not isinstance(value, str) or value not in LINE_ROUTES:
+        raise invalid("endpoint", f"endpoint is {shown(value)}; expected one of {', '.join(LINE_ROUTES)}")
     return value
 
 

@@ -51,16 +51,21 @@ def batch_not_found(id: str) -> ApiError:
     return ApiError(status=404, message=message, param="id", code="batch_not_found")
 
 
-def page_limit(text: str | None) -> int:
+def page_limit(text: str | None, default: int = PAGE_DEFAULT, most: int = PAGE_MAX) -> int:
     """Return the query parameter `limit` of a list.
 
+    Args:
+        text: The parameter; None without.
+        default: The limit without it.
+        most: The largest limit.
+
     Raises:
-        ApiError: It is not a number from 1 to `PAGE_MAX`.
+        ApiError: It is not a number from 1 to `most`.
     """
     if text is None:
-        return PAGE_DEFAULT
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= PAGE_MAX):
-        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {PAGE_MAX}")
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= most):
+        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {most}")
     return int(text)
 
 

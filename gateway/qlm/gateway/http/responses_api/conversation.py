@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.items import chat_messages
+from qlm.gateway.api.responses_api.objects import response_id
 from qlm.gateway.http.responses_api.shown import StoredResponse, known_response, message_of
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer
@@ -53,7 +54,8 @@ async def _responses(gateway: Gateway, id: str | None, tenant: str | None) -> li
                 _FIELD,
                 f"{_FIELD} names a conversation of more than {RESPONSES_MAX} responses; expected fewer",
             )
-        response = await known_response(gateway, id, tenant, _FIELD)
+        which = f", which {response_id(found[-1].metadata.id)} continues," if found else ""
+        response = await known_response(gateway, id, tenant, _FIELD, which)
         if response.state.items is None:
             expected = "expected the conversation as input"
             raise invalid(_FIELD, f"{_FIELD}: the input of {id} was too large to be kept; {expected}")
@@ -63,7 +65,7 @@ async def _responses(gateway: Gateway, id: str | None, tenant: str | None) -> li
 
 
 async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, Any]:
-    record, id = response.record, response.metadata.id
+    record, id = response.record, response_id(response.metadata.id)
     if record is None or record.outcome is None:
         raise invalid(_FIELD, f"{_FIELD}: response {id} has not ended yet; expected one that has")
     final = await final_answer(gateway, record)

@@ -16,7 +16,7 @@ from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.responses_api.body import NEUTRAL, ResponseBody, parse_response
 from qlm.gateway.api.responses_api.chat import NAMES, as_chat
-from qlm.gateway.api.responses_api.state import ResponseState, read_state, state_of, with_state
+from qlm.gateway.api.responses_api.state import ResponseState, state_of
 from qlm.gateway.api.schema import ChatBody, parse_chat, parse_json
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
@@ -28,12 +28,12 @@ from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.responses_api.conversation import earlier_messages
+from qlm.gateway.http.responses_api.prepared import prepared_with
 from qlm.gateway.http.responses_api.shown import StoredResponse, ended_response, events_of, response_now
 from qlm.gateway.http.responses_api.stored import streamed
 from qlm.gateway.http.sinks import WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.idempotency import KEY_HEADER, key_reused
 from qlm.gateway.sessions.intake import Prepared
 
 Created = WholeAnswer | StreamAnswer | Json[ResponseObject]
@@ -123,13 +123,7 @@ async def _prepare(
         prepared = await gateway.intake.prepare(
             chat, plain, headers, detached=state.background, returns=returns
         )
-    if prepared.request is None:
-        if read_state(prepared.metadata) is None:
-            raise key_reused(f"the {KEY_HEADER}")
-        return _Made(prepared, state, call)
-    metadata = with_state(prepared.metadata, state)
-    queued = replace(prepared.request, extensions=metadata.extensions)
-    return _Made(replace(prepared, metadata=metadata, request=queued), state, call)
+    return _Made(prepared_with(prepared, state), state, call)
 
 
 async def _render(gateway: Gateway, found: StoredResponse, final: SendFinal) -> Response:

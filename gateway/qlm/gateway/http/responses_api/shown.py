@@ -1,6 +1,7 @@
 """Responses as clients see them: now, at their end, and as events."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.shown import cut
@@ -39,16 +40,31 @@ class StoredResponse:
     record: RequestRecord | None = None
 
 
-async def known_response(gateway: Gateway, id: str, tenant: str | None, param: str = "id") -> StoredResponse:
+async def known_response(
+    gateway: Gateway, id: str, tenant: str | None, param: str = "id", which: str = ""
+) -> StoredResponse:
     """Return the response of an id, as a caller of a tenant may see it; None for one who may see all.
 
+    Args:
+        gateway: The gateway.
+        id: The id.
+        tenant: The tenant; None for one who may see all.
+        param: Field of the client with the id.
+        which: What errors add to the id.
+
     Raises:
-        ApiError: There is none: the id is unknown, its result has expired, or it was not to be stored.
+        ApiError: There is none, which has its id as the client knows it; or it is not known yet.
     """
-    record = await known_request(gateway.store, gateway.load, request_id(id), tenant)
-    state = read_state(record.metadata)
+    try:
+        record = await known_request(gateway.store, gateway.load, request_id(id), tenant)
+        state = read_state(record.metadata)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        state = None
     if state is None or not state.stored or not id.startswith(RESPONSE_PREFIX):
-        message = f"response {cut(id)} not found: it is of another API, or was not to be stored"
+        why = "its id is unknown, it was deleted or not to be stored, or it has expired"
+        message = f"response {cut(id)}{which} not found: {why}"
         raise ApiError(status=404, message=message, param=param, code="response_not_found")
     return StoredResponse(record.metadata, state, record)
 
@@ -79,12 +95,20 @@ async def ended_response(gateway: Gateway, found: StoredResponse, final: SendFin
     if not final.outcome.ok:
         error = from_outcome(final.outcome, final.detail)
         return response_object(metadata, found.state, tier, status, error=error)
-    message = await message_of(gateway, metadata, final)
+    choice = await _choice_of(gateway, metadata, final)
+    scored = choice["logprobs"]
     return response_object(
         *(metadata, found.state, tier, status),
-        output=output_items(metadata.id, message, status),
+        output=output_items(metadata.id, choice["message"], status, scored["content"] if scored else ()),
         usage=response_usage(metadata, final),
     )
+
+
+async def answer_of_response(
+    gateway: Gateway, state: ResponseState, metadata: RequestMetadata, final: SendFinal
+) -> ResponseObject:
+    """Return a response that ended well; see `ended_response`."""
+    return await ended_response(gateway, StoredResponse(metadata, state), final)
 
 
 async def message_of(gateway: Gateway, metadata: RequestMetadata, final: SendFinal) -> AnswerMessage:
@@ -93,19 +117,30 @@ async def message_of(gateway: Gateway, metadata: RequestMetadata, final: SendFin
     Raises:
         ApiError: The render tier of its model fails, is away, or is not known here.
     """
+    return (await _choice_of(gateway, metadata, final))["message"]
+
+
+async def _choice_of(gateway: Gateway, metadata: RequestMetadata, final: SendFinal) -> ChatChoice:
     answer = await answer_of(gateway, metadata, final)
     assert answer["object"] == "chat.completion"
     choice: ChatChoice = answer["choices"][0]
-    return choice["message"]
+    return choice
 
 
 def events_of(
-    gateway: Gateway, found: StoredResponse, form: StreamForm, *, after: int = -1, text_before: str = ""
+    gateway: Gateway,
+    found: StoredResponse,
+    form: StreamForm,
+    *,
+    after: int = -1,
+    text_before: str = "",
+    tokens_before: int = 0,
 ) -> ResponseEvents:
     """Return what formats the events of a response; see `ResponseEvents`."""
     return ResponseEvents(
         *(found.metadata, found.state, tier_of(found.metadata.slo, gateway.limits)),
         after=after,
         text_before=text_before,
+        tokens_before=tokens_before,
         comments=form is not StreamForm.PLAIN,
     )

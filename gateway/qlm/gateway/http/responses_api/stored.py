@@ -11,7 +11,7 @@ from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.core.answer_text import answer_text
 from qlm.gateway.http.completions import default_form, lower_headers, stream_answer, stream_form
-from qlm.gateway.http.derendered import is_derendered, sink_of
+from qlm.gateway.http.derendered import is_derendered, is_replayed, sink_of
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer
@@ -52,10 +52,10 @@ async def streamed(gateway: Gateway, found: StoredResponse, after: int, form: St
     """
     metadata = found.metadata
     shape = events_of(gateway, found, form, after=after)
-    shown_tokens, replays = 0, is_derendered(metadata)
-    if not replays and (shown_tokens := shape.shown_at(after)):
+    shown_tokens, replays = 0, is_replayed(metadata)
+    if not is_derendered(metadata) and (shown_tokens := shape.shown_at(after)):
         shown_tokens, text = await _shown(gateway, found, shown_tokens)
-        shape = events_of(gateway, found, form, after=after, text_before=text)
+        shape = events_of(gateway, found, form, after=after, text_before=text, tokens_before=shown_tokens)
     sink = OpenedSink(sink_of(gateway, metadata, shape, shown=0), shape.opening())
     grace_s = gateway.limits.resume_grace_stream_s
     subscription = resume(gateway.hub, metadata, sink, shown_tokens, grace_s, replays=replays)

@@ -1,0 +1,22 @@
+"""A response that is admitted, with what its later calls need."""
+
+from dataclasses import replace
+
+from qlm.gateway.api.responses_api.state import ResponseState, read_state, with_state
+from qlm.gateway.sessions.idempotency import KEY_HEADER, key_reused
+from qlm.gateway.sessions.intake import Prepared
+
+
+def prepared_with(prepared: Prepared, state: ResponseState) -> Prepared:
+    """Return a request with the state of its response; one that an earlier attempt queued has its own.
+
+    Raises:
+        ApiError: The earlier attempt was of another API, or the state is too large.
+    """
+    if prepared.request is None:
+        if read_state(prepared.metadata) is None:
+            raise key_reused(f"the {KEY_HEADER}")
+        return prepared
+    metadata = with_state(prepared.metadata, state)
+    queued = replace(prepared.request, extensions=metadata.extensions)
+    return replace(prepared, metadata=metadata, request=queued)

@@ -82,6 +82,7 @@ class BatchRun:
         self._state = claim.state
         self._stopped = asyncio.Event()
         self._going_on = asyncio.Event()
+        self._going_on.set()
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._writing = asyncio.Lock()
@@ -106,6 +107,11 @@ class BatchRun:
             await end_tasks([watch, work, *self._open])
             for part in self._parts or ():
                 part.close()
+
+    @property
+    def paused(self) -> bool:
+        """Whether none of its lines begin now."""
+        return not self._going_on.is_set()
 
     # --- steps
 

@@ -26,7 +26,7 @@ RETRY_S: Final = 10.0
 """Pause before a batch that stopped with an error goes on."""
 
 BATCHES_MAX: Final = 32
-"""Batches that one gateway runs at a time; further ones wait for it, or for another gateway."""
+"""Batches that one gateway runs at a time, paused ones apart; others wait for it, or for another gateway."""
 
 
 class BatchRunner:
@@ -45,6 +45,7 @@ class BatchRunner:
         self._routes = routes
         self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._runs: dict[str, BatchRun] = {}
 
     async def run(self) -> None:
         """Look for batches until cancelled; then leave them to others."""
@@ -66,7 +67,7 @@ class BatchRunner:
     async def _scan(self) -> None:
         batches = self._storage.batches
         for id, folder in (await asyncio.to_thread(batches.open_folders)).items():
-            if id in self._running or len(self._running) >= BATCHES_MAX:
+            if id in self._running or self._active() >= BATCHES_MAX:
                 continue
             claim = await asyncio.to_thread(batches.claim, folder)
             batch = None if claim is None else await asyncio.to_thread(batches.read, folder)
@@ -91,6 +92,7 @@ class BatchRunner:
                 batch,
                 claim,
             )
+            self._runs[id] = run
             await run.run()
         except ClaimLostError:
             _log.info("another gateway runs the batch %s", id)
@@ -99,7 +101,12 @@ class BatchRunner:
             await asyncio.sleep(RETRY_S)
         finally:
             claim.release()
+            self._runs.pop(id, None)
             del self._running[id]
+
+    def _active(self) -> int:
+        """Return the batches that run; paused ones, which wait, do not count."""
+        return len(self._running) - sum(each.paused for each in self._runs.values())
 
     def _sweep(self) -> None:
         self._storage.files.sweep()

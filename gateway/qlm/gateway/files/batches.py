@@ -223,15 +223,14 @@ class Batches:
     def pause(self, tenant: str, id: str) -> None:
         """Ask that no further lines of a batch begin."""
         path = self._folder(tenant, id) / _PAUSE
-        if not path.exists():
-            path.touch()
+        path.open("ab").close()  # unlike `touch`, this keeps the time of an earlier one
         sync_folder(path.parent)
 
     def resume(self, tenant: str, id: str) -> None:
         """Let the lines of a batch begin again."""
-        path = self._folder(tenant, id) / _PAUSE
-        path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        folder = self._folder(tenant, id)
+        (folder / _PAUSE).unlink(missing_ok=True)
+        sync_folder(folder)
 
     # --- operators
 
@@ -241,9 +240,8 @@ class Batches:
 
     def find(self, id: str) -> Batch | None:
         """Return the batch with an id, of any tenant; None if there is none."""
-        if not is_id(id, BATCH_PREFIX):
-            return None
-        return next(iter(self._newest_first(self._root.glob(f"*/batches/{id}"))), None)
+        folders = self._root.glob(f"*/batches/{id}") if is_id(id, BATCH_PREFIX) else ()
+        return next(iter(self._newest_first(folders)), None)
 
     def _newest_first(self, folders: Iterable[Path]) -> list[Batch]:
         found = [each for each in map(self.read, folders) if each is not None]

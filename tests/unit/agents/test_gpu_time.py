@@ -54,6 +54,19 @@ def test_the_uses_add_up_to_the_time_and_the_intervals_to_the_uses(
         assert (sum(lengths), max(lengths, default=0)) == (account.ns[use], account.longest_ns[use])
 
 
+@given(st.lists(observed, max_size=20))
+def test_each_change_of_idleness_is_reported_once(activities: list[Activity]) -> None:
+    reports: list[bool] = []
+    account, known = GpuTime(on_idle=reports.append), False
+    for now_ns, activity in enumerate(activities):
+        account.observe(activity, now_ns)
+        idle = activity.use in (*BESIDE_WORK, GpuUse.IDLE)
+        assert account.idle is idle
+        assert reports == ([idle] if idle is not known else [])
+        known = idle
+        reports.clear()
+
+
 def test_tokens_computed_again_take_their_time_first_and_no_more_than_generations_run() -> None:
     account = GpuTime()
     account.observe(BUSY, 0)

@@ -65,7 +65,11 @@ class SimulatedFleet:
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
         self.intervals: Sequence[list[Interval]] = [[] for _ in self.instances]
-        self.gpu_times: Sequence[GpuTime] = [GpuTime(each.append) for each in self.intervals]
+        self._idle: set[int] = set()
+        self.gpu_times: Sequence[GpuTime] = [
+            GpuTime(each.append, partial(self._note_idle, number))
+            for number, each in enumerate(self.intervals)
+        ]
         self._services = services
         self._scenario = scenario
         self._clients = clients
@@ -93,8 +97,8 @@ class SimulatedFleet:
         agent = self._agents.pop(number, None)
         if agent is not None:
             self._count(agent)
-            agent.kill()
             self.gpu_times[number].observe(AGENT_DEAD, self._services.event_queue.now_ns)
+            agent.kill()
 
     def restart(self, number: int) -> None:
         """Start a new agent on an instance, with no model loaded, unless one runs."""
@@ -153,9 +157,11 @@ class SimulatedFleet:
 
     def _waiting_changed(self) -> None:
         """Account for the time of idle instances; the others do the same thing whatever waits."""
-        for number, agent in self._agents.items():
-            if self.gpu_times[number].idle:
-                agent.core.account(self._services.event_queue.now_ns)
+        for number in tuple(self._idle):
+            self._agents[number].core.account(self._services.event_queue.now_ns)
+
+    def _note_idle(self, number: int, idle: bool) -> None:
+        (self._idle.add if idle else self._idle.discard)(number)
 
     def _account(self) -> None:
         """Account for the time of all instances."""

@@ -92,7 +92,7 @@ class Interval:
         return self.began_ns + self.lasts_ns
 
 
-def _ignore(interval: Interval) -> None:
+def _ignore(observed: object) -> None:
     """Record nothing."""
 
 
@@ -101,13 +101,19 @@ class GpuTime:
 
     Args:
         on_interval: Receives each interval when it is over.
+        on_idle: Receives each change of `idle`.
 
     Attributes:
         idle: Nothing ran at the last observation.
     """
 
-    def __init__(self, on_interval: Callable[[Interval], None] = _ignore) -> None:
+    def __init__(
+        self,
+        on_interval: Callable[[Interval], None] = _ignore,
+        on_idle: Callable[[bool], None] = _ignore,
+    ) -> None:
         self.on_interval = on_interval
+        self._on_idle: Final = on_idle
         self._ns = dict.fromkeys(GpuUse, 0)
         self._longest_ns = dict.fromkeys(GpuUse, 0)
         self._activity: Activity | None = None
@@ -141,7 +147,10 @@ class GpuTime:
         self._count(now_ns)
         if activity.use is not GpuUse.USEFUL:
             self._again_ns = 0
-        self._activity, self.idle = activity, activity.use in _NOTHING_RUNS
+        self._activity, idle = activity, activity.use in _NOTHING_RUNS
+        if idle is not self.idle:
+            self.idle = idle
+            self._on_idle(idle)
 
     def generates(self, model: ModelId | None, now_ns: int) -> bool:
         """Return whether generations of this model ran at the last observation, which is recent."""

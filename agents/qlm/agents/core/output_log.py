@@ -5,6 +5,8 @@ answer are, too, while few requests run; with more, they are written once per in
 process is too busy for its timers (decision 2). The end of one request never holds up the tokens of another.
 """
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from qlm.agents.core.events import Appended, Decisive
@@ -150,13 +152,15 @@ def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
     cached_tokens = generation.cached_tokens if ending else None
     # Of a log that the store has lost, all that was generated here is written again.
     piece = None if logprobs is None else logprobs.piece(generation.logprobs_sent, len(tracked.output))
-    if preemptions is None and cached_tokens is None and piece is None:
+    counts = _counts(preemptions, cached_tokens)
+    return counts if piece is None else replace(counts, logprobs_at=(piece,))
+
+
+@lru_cache(maxsize=1024)
+def _counts(preemptions: int | None, cached_tokens: int | None) -> LogExtensions:
+    if preemptions is None and cached_tokens is None:
         return NO_LOG_EXTENSIONS
-    return LogExtensions(
-        preemptions=preemptions,
-        cached_tokens=cached_tokens,
-        logprobs_at=() if piece is None else (piece,),
-    )
+    return LogExtensions(preemptions=preemptions, cached_tokens=cached_tokens)
 
 
 def _of_this_lease(tracked: TrackedRequest, entry: LogEntry) -> bool:

@@ -51,6 +51,8 @@ class Clusters:
 
     def of(self, cls: RequestClass, prompt_tokens: int) -> RequestClass:
         """Return the class of a request with such a prompt, given its class with the cluster `all`."""
+        if not self.fixed and not self.found:
+            return cls
         thresholds = self.fixed.get(cls.model)
         if thresholds is None:
             thresholds = self.found.get(cls, ())

@@ -225,6 +225,8 @@ def check_size(extensions: Extensions) -> None:
         InvalidValueError: They are.
     """
     if isinstance(extensions, LogExtensions):
+        if extensions.render_state is None and not extensions.unknown:
+            return
         extensions = without_logprobs(extensions)
     plain = extensions_to_plain(extensions)
     if not all(type(value) in _SHORT for value in plain.values()):

@@ -106,7 +106,10 @@ class ConcurrencyLimit:
         if isinstance(tracked.request.slo, DeadlineSlo):
             cls = tracked.request.cls
             cls = replace(cls, late=False) if cls.late else cls
-            self._lengths.setdefault(cls, AnswerLengths()).seen(len(tracked.output))
+            lengths = self._lengths.get(cls)
+            if lengths is None:
+                lengths = self._lengths[cls] = AnswerLengths()
+            lengths.seen(len(tracked.output))
 
     def reset(self, now_ns: int) -> None:
         """Forget the measurements: another engine is awake."""

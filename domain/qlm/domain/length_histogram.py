@@ -18,9 +18,20 @@ NO_PROMPTS: Final = (0,) * LENGTH_BINS
 """Counts of prompts by bin, without any."""
 
 
+_TABLE_TOKENS: Final = 4096
+"""Most tokens of a length whose bin is looked up in a table: each heartbeat asks for that of every answer."""
+
+
 def length_bin(tokens: int) -> int:
     """Return the bin of a length of 1 or more tokens."""
+    return _BIN_OF[tokens] if tokens <= _TABLE_TOKENS else _search(tokens)
+
+
+def _search(tokens: int) -> int:
     return min(bisect_left(LENGTH_EDGES, tokens) - 1, LENGTH_BINS - 1)
+
+
+_BIN_OF: Final = tuple(map(_search, range(_TABLE_TOKENS + 1)))
 
 
 def is_complete(outcome: Outcome) -> bool:

@@ -4,6 +4,7 @@ Requests enter, change phase and leave through `RequestTable` only, so that no i
 """
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
@@ -189,11 +190,13 @@ class RequestTable:
 
     def open_answers(self) -> tuple[OpenAnswers, ...]:
         """Return the lengths of the answers that have begun and may continue, by class."""
-        begun: dict[RequestClass, dict[int, list[int]]] = {}
+        begun: defaultdict[RequestClass, defaultdict[int, list[int]]] = defaultdict(
+            lambda: defaultdict(lambda: [0, 0])
+        )
         for tracked in chain(self.running.values(), self._ready.values()):
             tokens = len(tracked.output)
             if tokens:
-                of_bin = begun.setdefault(tracked.request.cls, {}).setdefault(length_bin(tokens), [0, 0])
+                of_bin = begun[tracked.request.cls][length_bin(tokens)]
                 of_bin[0] += 1
                 of_bin[1] += tokens
         return tuple(

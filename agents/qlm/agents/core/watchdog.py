@@ -72,8 +72,11 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     watch.observe(requests, state.stats.work, now_ns, settings.silence_s)
     if watch.restarting:
         return []
+    silence_s = settings.silence_s + (0.0 if watch.answered else settings.first_token_s)
+    if max(watch.silent_s, watch.longest_silent_s) <= silence_s and not watch.strikes("garbled", now_ns):
+        return []
     allowance = Allowance(
-        silence_s=settings.silence_s + (0.0 if watch.answered else settings.first_token_s),
+        silence_s=silence_s,
         pace_s=min(LEARNED_MAX_S, settings.factor * _token_s(state, model)),
         factor=settings.factor,
         speed=state.costs.speed.get(model, NO_SPEED),

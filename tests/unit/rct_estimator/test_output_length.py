@@ -141,6 +141,8 @@ def test_strata_have_the_mean_of_the_distribution(answers: list[tuple[int, bool]
     strata = predictive.strata(8, cap)
     assert strata.mean() == pytest.approx(predictive.length(cap).mean)
     assert np.all(np.diff(strata) >= -1e-9)
+    with pytest.raises(ValueError, match="read-only"):
+        strata[0] = 0.0
 
 
 def test_a_pooled_prior_starts_from_what_others_did_and_gives_way() -> None:

@@ -47,14 +47,16 @@ def _forecasts(
         own = instance.correction if cls.model == instance.loaded else None
         factor = (own or snapshot.pooled.get((cls.model, kind)) or Correction()).factor
         share = residents.share(cls.model, instance)
-        if (cls, kind, factor, share) not in known:
-            known[cls, kind, factor, share] = ClassForecast(
+        key = cls, kind, factor, share
+        forecast = known.get(key)
+        if forecast is None:
+            forecast = known[key] = ClassForecast(
                 cls=cls,
                 service_s=entry.times.request_s * factor,
                 answer_s=entry.answer.mean * factor,
                 rate_rps=_rate_rps(snapshot, cls) * share,
             )
-        yield known[cls, kind, factor, share]
+        yield forecast
 
 
 class Residents:
@@ -125,6 +127,8 @@ def _rate_rps(snapshot: Snapshot, cls: RequestClass) -> float:
 
 def _differ(before: tuple[ClassForecast, ...], after: tuple[ClassForecast, ...]) -> bool:
     """Return True if a class came or went, or a figure changed by more than its tolerance."""
+    if [each.cls for each in before] == [each.cls for each in after]:
+        return any(map(_moved, before, after))
     old = {each.cls: each for each in before}
     if old.keys() != {each.cls for each in after}:
         return True

@@ -1,12 +1,9 @@
 """Posteriors of each class's output lengths, learned from the counts in the store and in former records."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.model_answers import (
@@ -18,7 +15,7 @@ from qlm.controller.core.history.model_answers import (
 )
 from qlm.domain.group import RequestClass
 from qlm.domain.view import ClassView, ClusterView
-from qlm.rct_estimator.length_predictive import TOKENS_MAX, FloatArray, LengthPredictive
+from qlm.rct_estimator.length_predictive import TOKENS_MAX, LengthPredictive
 from qlm.rct_estimator.output_length import (
     PRIOR_STRENGTH,
     LengthCounts,
@@ -191,11 +188,17 @@ def cached_shares(view: ClusterView) -> dict[RequestClass, CachedShare]:
 
     No instance is better than another in advance: the requests of a class go to any of those that serve it.
     """
-    sums: defaultdict[RequestClass, FloatArray] = defaultdict(lambda: np.zeros(4))
+    sums: dict[RequestClass, tuple[float, float, float, float]] = {}
     for status in view.instances:
         for each in status.prompts:
-            sums[each.cls] += (each.prompts, each.hits, each.prompt_tokens, each.cached_tokens)
-    return {cls: _share(*each.tolist()) for cls, each in sums.items()}
+            prompts, hits, tokens, cached = sums.get(each.cls, (0.0, 0.0, 0.0, 0.0))
+            sums[each.cls] = (
+                prompts + each.prompts,
+                hits + each.hits,
+                tokens + each.prompt_tokens,
+                cached + each.cached_tokens,
+            )
+    return {cls: _share(*each) for cls, each in sums.items()}
 
 
 def _share(prompts: float, hits: float, prompt_tokens: float, cached_tokens: float) -> CachedShare:

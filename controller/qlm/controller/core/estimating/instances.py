@@ -204,12 +204,17 @@ def _compared(
 ) -> InstanceHistory:
     """Compare the work since `known.since` with the profile, once there is enough of it."""
     model, since = status.active_model, known.since
-    work = _difference(status.work, since.work)
-    if since.holder != status.holder or since.active_model != model or model is None or work is None:
-        return known if since is status else replace(known, since=status)
-    corrections = known.corrections
-    if work.busy_s < _busy_enough_s(corrections.get(model)) or work.ended < ENDED_MIN:
+    if since is status:
         return known
+    now, before = status.work, since.work
+    if since.holder != status.holder or since.active_model != model or model is None or _reset(now, before):
+        return replace(known, since=status)
+    corrections = known.corrections
+    if now.ended - before.ended < ENDED_MIN:
+        return known
+    if now.busy_s - before.busy_s < _busy_enough_s(corrections.get(model)):
+        return known
+    work = _difference(now, before)
     profile = profiles.get((model, status.accelerator))
     if profile and work.request_s >= BATCH_MIN * work.busy_s and work.output_tokens >= OUTPUT_TOKENS_MIN:
         predicted_s = served_work_s(
@@ -242,10 +247,13 @@ def _busy_enough_s(known: Correction | None) -> float:
     return min(BUSY_MAX_S, BUSY_MIN_S * PRIOR_LOG_SD / math.sqrt(known.log_var)) if known else BUSY_MIN_S
 
 
-def _difference(now: ServedWork, before: ServedWork) -> ServedWork | None:
-    """Return the work between two reports; None if the sums were reset."""
-    if now.busy_s < before.busy_s or now.output_tokens < before.output_tokens or now.ended < before.ended:
-        return None
+def _reset(now: ServedWork, before: ServedWork) -> bool:
+    """Return whether the sums were reset between two reports."""
+    return now.busy_s < before.busy_s or now.output_tokens < before.output_tokens or now.ended < before.ended
+
+
+def _difference(now: ServedWork, before: ServedWork) -> ServedWork:
+    """Return the work between two reports."""
     done = {each.name: getattr(now, each.name) - getattr(before, each.name) for each in fields(ServedWork)}
     return ServedWork(**{name: max(0, value) for name, value in done.items()})
 

@@ -136,7 +136,7 @@ def look(log: ForecastLog, view: ClusterView, now_ns: int) -> ForecastLog:
             log = _counted(log, each, (came_ns - each.at_ns) / 1e9) if each.event is Event.LEFT else log
             continue
         came = _counter(each.event, of_class, demoted[each.cls], leased) >= each.due
-        seen = replace(each, came_ns=(each.came_ns or now_ns) if came else None)
+        seen = each if came == (each.came_ns is not None) else replace(each, came_ns=now_ns if came else None)
         if came and each.came_ns is None and by_demotion and each.cls in log.demoted:
             continue
         if _settled(seen, now_ns):

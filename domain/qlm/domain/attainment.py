@@ -51,7 +51,7 @@ class OutputTimes:
 
     def take_run(self, tokens: int, now_ns: int) -> None:
         """Take tokens that have come one by one, evenly, since the last ones."""
-        if self.first_ns is None or self.timeline is None or tokens < 2:
+        if self.timeline is None or self.first_ns is None or tokens < 2:
             self.take(tokens, now_ns)
             return
         step_s = (now_ns - self.last_ns) / tokens / NS_PER_S

@@ -163,19 +163,19 @@ class Clients:
 
     def _on_output(self, part: OutputSlice) -> None:
         """Record output of a request; the client receives it `notice_ns` later."""
-        number = request_number(part.id)
-        at_ns = self._event_queue.now_ns + self._services.notice_ns
+        number, end, times = request_number(part.id), part.end, self._times
+        self.last_ns = self._event_queue.now_ns
+        at_ns = self.last_ns + self._services.notice_ns
         if part.offset == 0 and part.token_ids:
             self._first_token_ns[number] = at_ns - EPOCH_NS
         # The engine reports some iterations at once; a real one streams each.
-        tokens = part.end - self._tokens[number]
-        self._times[number].take_run(tokens, at_ns)
+        tokens = end - self._tokens[number]
+        times[number].take_run(tokens, at_ns)
         self._observer.on_output(number, tokens, at_ns)
-        self._tokens[number] = part.end
-        self.last_ns = self._event_queue.now_ns
+        self._tokens[number] = end
         if part.outcome is not None:
             self._services.waiting.ended(part.id)
-            self._on_ended(number, part.outcome, part.end, at_ns)
+            self._on_ended(number, part.outcome, end, at_ns)
 
     def _on_ended(self, number: int, outcome: Outcome, tokens: int, at_ns: int) -> None:
         outcomes = self._outcomes

@@ -267,6 +267,8 @@ class Scheduler:
         return budget
 
     def _admit(self, budget: int, now_ns: int) -> None:
+        if not self.waiting and not self.loading:
+            return
         candidates = self._candidates(now_ns)
         while budget > 0 and len(self.running) < self.capacity.seqs_max:
             sequence = next(candidates, None)

@@ -1,6 +1,5 @@
 """Requests that wait anywhere in the simulated cluster, by model: for the account of idle time only."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from qlm.agents.core.agent import Agent
@@ -16,48 +15,48 @@ class WaitingWork:
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
-        self._model: dict[RequestId, ModelId] = {}
-        self._running: set[RequestId] = set()
-        self._waiting: Counter[ModelId] = Counter()
+        self._waiting: dict[RequestId, ModelId] = {}
+        self._running: dict[RequestId, ModelId] = {}
+        self._counts: dict[ModelId, int] = {}
 
     def models(self) -> Collection[ModelId]:
         """Return the models with waiting requests, as a live view."""
-        return self._waiting.keys()
+        return self._counts.keys()
 
     def published(self, id: RequestId, model: ModelId) -> None:
         """Note a request that was accepted."""
-        self._model[id] = model
-        self._add(model)
+        self._add(id, model)
 
     def started(self, id: RequestId) -> None:
         """Note the start of a generation."""
-        if id in self._model and id not in self._running:
-            self._running.add(id)
-            self._remove(self._model[id])
+        model = self._waiting.get(id)
+        if model is not None:
+            self._running[id] = model
+            self._remove(id, model)
 
     def stopped(self, id: RequestId) -> None:
         """Note a generation that stopped before the end of its request."""
-        if id in self._running:
-            self._running.remove(id)
-            self._add(self._model[id])
+        model = self._running.pop(id, None)
+        if model is not None:
+            self._add(id, model)
 
     def ended(self, id: RequestId) -> None:
         """Note the end of a request."""
-        model = self._model.pop(id)
-        if id in self._running:
-            self._running.remove(id)
-        else:
-            self._remove(model)
+        if self._running.pop(id, None) is None:
+            self._remove(id, self._waiting[id])
 
-    def _add(self, model: ModelId) -> None:
-        self._waiting[model] += 1
-        if self._waiting[model] == 1:
+    def _add(self, id: RequestId, model: ModelId) -> None:
+        self._waiting[id] = model
+        count = self._counts.get(model, 0)
+        self._counts[model] = count + 1
+        if not count:
             self.on_change()
 
-    def _remove(self, model: ModelId) -> None:
-        self._waiting[model] -= 1
-        if not self._waiting[model]:
-            del self._waiting[model]
+    def _remove(self, id: RequestId, model: ModelId) -> None:
+        del self._waiting[id]
+        count = self._counts[model] = self._counts[model] - 1
+        if not count:
+            del self._counts[model]
             self.on_change()
 
 

@@ -1,5 +1,6 @@
 """Progress of the awake engine, and restarts of engines that made none."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,26 +124,29 @@ class ProgressWatch:
         """Add the time since the last look to the silence of each request that got no token in it."""
         counts_ns = -1 if self._scarce else self._unlooked_ns
         self._unlooked_ns, self._scarce = 0, False
-        moved_up = self._moved_up()
         before, self._calls, longest_ns = self._calls, {}, 0
+        moved_up: set[str] | None = None
         for call_id, tracked in requests.calls.items():
             tokens = len(tracked.output)
             known_tokens, silent_ns = before.get(call_id, (-1, 0))
-            next_up = tokens == tracked.resumed_at and call_id in moved_up
-            still = tokens == known_tokens and counts_ns >= 0 and not next_up
+            still = tokens == known_tokens and counts_ns >= 0
+            if still and tokens == tracked.resumed_at:
+                if moved_up is None:
+                    moved_up = self._moved_up(before)
+                still = call_id not in moved_up
             silent_ns = silent_ns + counts_ns if still else 0
             self._calls[call_id] = (tokens, silent_ns)
             longest_ns = max(longest_ns, silent_ns)
         self._longest_ns = longest_ns
+        self._begun.clear()
 
-    def _moved_up(self) -> set[str]:
+    def _moved_up(self, before: Iterable[str]) -> set[str]:
         """Return the requests behind one that has begun since: with that, their prompts came nearer."""
         behind, moved = False, set[str]()
-        for call_id in self._calls:
+        for call_id in before:
             if behind:
                 moved.add(call_id)
             behind |= call_id in self._begun
-        self._begun.clear()
         return moved
 
     def strike(self, kind: str, now_ns: int) -> None:

@@ -235,8 +235,12 @@ class TrackedRequest:
             return Outcome.STOP
         return Outcome.LENGTH if len(self.output) >= sampling.max_tokens else None
 
-    def next_call(self) -> EngineCall:
-        """Build the generation that continues the output: prompt plus output, limits reduced."""
+    def next_call(self, *, for_policy: bool) -> EngineCall:
+        """Build the generation that continues the output: prompt plus output, limits reduced.
+
+        Args:
+            for_policy: The engine's batch policy asks for the objective.
+        """
         done, generation = len(self.output), self.generation
         generation.count += 1
         epoch = self.claim.epoch or Epoch(0, 0)
@@ -246,7 +250,7 @@ class TrackedRequest:
             prompt_ids=(*self.request.prompt_ids, *self.output) if done else self.request.prompt_ids,
             sampling=self.request.sampling.after(done),
             traceparent=self.request.traceparent,
-            objective=call_objective(self.request, done),
+            objective=call_objective(self.request, done) if for_policy else None,
             logprobs=self.request.extensions.logprobs,
         )
 

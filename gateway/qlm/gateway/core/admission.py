@@ -104,11 +104,12 @@ def decide(
     if waiting + requests > limits.queue_depth_max:
         excess = waiting - (1 - FREE_SHARE) * limits.queue_depth_max
         return _full(load, limits, forecast, "queue_full", f"{waiting} requests wait", excess)
-    in_class = sum(load.waiting_by_class.get(each, 0) for each in (cls, cls.missed()))
-    if limits.class_depth_max is not None and in_class + requests > limits.class_depth_max:
-        what = f"{in_class} requests of class {cls.queue} wait, late ones included"
-        excess = in_class - (1 - FREE_SHARE) * limits.class_depth_max
-        return _full(load, limits, forecast, "class_full", what, excess, cls)
+    if limits.class_depth_max is not None:
+        in_class = sum(load.waiting_by_class.get(each, 0) for each in (cls, cls.missed()))
+        if in_class + requests > limits.class_depth_max:
+            what = f"{in_class} requests of class {cls.queue} wait, late ones included"
+            excess = in_class - (1 - FREE_SHARE) * limits.class_depth_max
+            return _full(load, limits, forecast, "class_full", what, excess, cls)
     tokens_max = limits.queue_prompt_tokens_max
     if tokens_max is not None and load.waiting_prompt_tokens + prompt_tokens > tokens_max:
         what = f"prompts of {load.waiting_prompt_tokens:.0f} tokens wait"

@@ -6,6 +6,7 @@ be preempted or returned.
 
 from typing import Final
 
+from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.costs.kv_offload import kept_in_host
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
 from qlm.agents.core.queue_head import SloStart
@@ -168,7 +169,7 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
     resumed, actions = generation.preempted, list[Action]()
     generation.swapped_in = resumed and kept_in_host(state.costs.kv, work, tracked)
     advance(requests, tracked, Cause.STARTED)
-    call = tracked.next_call()
+    call = tracked.next_call(for_policy=state.settings.batching != FCFS)
     requests.calls[call.call_id] = tracked
     generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
     requests.running_index.started(tracked)

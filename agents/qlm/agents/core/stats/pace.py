@@ -14,6 +14,9 @@ _WEIGHT_MIN: Final = 0.05
 _PRIOR_COUNT: Final = 3
 """The prior assumes a time of zero, with the weight of this many observations."""
 
+_UNSEEN: Final = (0, 0.0)
+"""Number and mean of no observations."""
+
 LONG_ANSWER: Final = 5.0
 """Mean service times in which an answer ends almost always: of exponential ones, one of 150 takes longer."""
 
@@ -72,8 +75,7 @@ class LeadTimes:
     """Mean seconds by class from the start of a request to what its objective is about."""
 
     def __init__(self) -> None:
-        self._mean_s: dict[RequestClass, float] = {}
-        self._count: dict[RequestClass, int] = {}
+        self._seen: dict[RequestClass, tuple[int, float]] = {}
 
     def seen(self, tracked: TrackedRequest, now_ns: int) -> None:
         """Note a request that just reached what its objective is about."""
@@ -84,13 +86,13 @@ class LeadTimes:
         if cls.late:
             cls = replace(cls, late=False)
         took_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
-        count = self._count[cls] = self._count.get(cls, 0) + 1
-        before_s = self._mean_s.get(cls, 0.0)
-        self._mean_s[cls] = before_s + max(_WEIGHT_MIN, 1 / (count + _PRIOR_COUNT)) * (took_s - before_s)
+        before, mean_s = self._seen.get(cls, _UNSEEN)
+        weight = max(_WEIGHT_MIN, 1 / (before + 1 + _PRIOR_COUNT))
+        self._seen[cls] = before + 1, mean_s + weight * (took_s - mean_s)
 
     def takes_s(self, cls: RequestClass) -> float:
         """Return the mean time from the start of a request of a class; 0 until one was seen."""
-        return self._mean_s.get(cls, 0.0)
+        return self._seen.get(cls, _UNSEEN)[1]
 
     def lead_ns(self, cls: RequestClass) -> int:
         """Return the time before its deadline by which a request of a class must start to meet it."""

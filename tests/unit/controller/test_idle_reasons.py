@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse
-from qlm.controller.core.idle_reasons import EXPLAINED_NS, comparison, explain
+from qlm.controller.core.idle_reasons import EXPLAINED_NS, comparison, explain, plan_cost
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.planner.verify.referee import verify
@@ -27,37 +27,38 @@ PROBLEM = Problem(
     ),
 )
 PLAN = Plan(queues={IDLE: (), BUSY: (G, H)})
+COST_S = plan_cost(PROBLEM, PLAN)
 
 
 def test_it_has_the_costs_of_the_plan_as_it_is_and_with_the_group_there() -> None:
     there_s = verify(PROBLEM, PLAN).penalty_s
     here_s = verify(PROBLEM, Plan(queues={IDLE: (G,), BUSY: (H,)})).penalty_s
     assert there_s != here_s
-    text = comparison(PROBLEM, PLAN, IDLE, (B,))
+    text = comparison(PROBLEM, PLAN, IDLE, (B,), COST_S)
     costs = f"the plan costs {there_s:.2f} s, and {here_s:.2f} s with them here"
     assert text == f"5 requests of b are planned for j: {costs}"
 
 
 def test_other_reasons_of_a_plan() -> None:
-    assert comparison(PROBLEM, PLAN, BUSY, (B,)) == "the plan has some of it here"
-    assert comparison(PROBLEM, PLAN, IDLE, (A,)) == "no plan has it yet"
-    assert comparison(PROBLEM, PLAN, InstanceId("new"), (B,)) == "the plan does not know the instance"
+    assert comparison(PROBLEM, PLAN, BUSY, (B,), COST_S) == "the plan has some of it here"
+    assert comparison(PROBLEM, PLAN, IDLE, (A,), COST_S) == "no plan has it yet"
+    assert comparison(PROBLEM, PLAN, InstanceId("new"), (B,), COST_S) == "the plan does not know the instance"
     other = (Instance(id=IDLE, kind="L", loaded_model=A), *PROBLEM.instances[1:])
     restricted = replace(
         PROBLEM, instances=other, kinds={**PROBLEM.kinds, "L": Kind(host_memory_bytes=1, models={A: COST})}
     )
-    assert comparison(restricted, PLAN, IDLE, (B,)).endswith("the model is not placed here")
+    assert comparison(restricted, PLAN, IDLE, (B,), COST_S).endswith("the model is not placed here")
 
 
 def test_an_interval_is_explained_once_and_when_it_is_long() -> None:
     idle, time = Activity.idle(A, (B,)), GpuTime()
     time.observe(idle, 0)
-    assert not explain(time, PROBLEM, PLAN, IDLE)
+    assert not explain(time, PROBLEM, PLAN, IDLE, COST_S)
     time.observe(idle, EXPLAINED_NS - 1)
-    assert not explain(time, PROBLEM, PLAN, IDLE)
+    assert not explain(time, PROBLEM, PLAN, IDLE, COST_S)
     time.observe(idle, EXPLAINED_NS)
-    assert explain(time, PROBLEM, PLAN, IDLE) and not explain(time, PROBLEM, PLAN, IDLE)
-    assert time.present is not None and time.present.plan == comparison(PROBLEM, PLAN, IDLE, (B,))
+    assert explain(time, PROBLEM, PLAN, IDLE, COST_S) and not explain(time, PROBLEM, PLAN, IDLE, COST_S)
+    assert time.present is not None and time.present.plan == comparison(PROBLEM, PLAN, IDLE, (B,), COST_S)
     time.observe(Activity(use=GpuUse.SWAP, model=B), EXPLAINED_NS)
     time.observe(Activity(use=GpuUse.SWAP, model=B), 9 * EXPLAINED_NS)
-    assert not explain(time, PROBLEM, PLAN, IDLE), "it is not idle"
+    assert not explain(time, PROBLEM, PLAN, IDLE, COST_S), "it is not idle"

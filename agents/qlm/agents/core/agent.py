@@ -201,9 +201,10 @@ class Agent:
             if tracked is None:
                 continue
             output = tracked.output
-            if len(output) == tracked.sent:
+            before = len(output)
+            if before == tracked.sent:
                 output_log.grown(tracked)
-            if len(output) == tracked.resumed_at:
+            if before == tracked.resumed_at:
                 self._first_tokens.append(tracked)
             output += token_ids
             tokens = len(token_ids)

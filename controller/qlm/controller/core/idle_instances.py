@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
-from qlm.controller.core.idle_reasons import explain
+from qlm.controller.core.idle_reasons import explain, plan_cost
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
@@ -48,7 +48,8 @@ class IdleInstances:
 
     def explain(self, problem: Problem, plan: Plan) -> None:
         """Note the costs that the plan compared at an idle instance; at one, since that prices two plans."""
-        any(explain(time, problem, plan, instance) for instance, time in self.times.items())
+        cost_s = plan_cost(problem, plan)
+        any(explain(time, problem, plan, instance, cost_s) for instance, time in self.times.items())
 
     def _time(self, id: InstanceId) -> GpuTime:
         if id not in self.times:

@@ -1,7 +1,8 @@
 """Why a plan leaves an instance idle beside work: its costs, with that work elsewhere and there."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuTime
@@ -13,18 +14,29 @@ EXPLAINED_NS: Final = 1_000_000_000
 """Shortest idle interval that is explained: a comparison prices two plans."""
 
 
-def explain(time: GpuTime, problem: Problem, plan: Plan, instance: InstanceId) -> bool:
+PlanCost = Callable[[], float]
+"""Returns the cost of the plan that is compared, seconds: computed once for all instances, if at all."""
+
+
+def plan_cost(problem: Problem, plan: Plan) -> PlanCost:
+    """Return the cost of a plan, to be computed when it is first needed."""
+    return cache(lambda: verify(problem, plan).penalty_s)
+
+
+def explain(time: GpuTime, problem: Problem, plan: Plan, instance: InstanceId, cost_s: PlanCost) -> bool:
     """Note the comparison at the present interval of an instance, once; True if there was one to make."""
     interval = time.present
     if interval is None or interval.plan or interval.use not in BESIDE_WORK:
         return False
     if interval.lasts_ns < EXPLAINED_NS:
         return False
-    interval.plan = comparison(problem, plan, instance, interval.activity.waiting)
+    interval.plan = comparison(problem, plan, instance, interval.activity.waiting, cost_s)
     return True
 
 
-def comparison(problem: Problem, plan: Plan, instance: InstanceId, models: Collection[ModelId]) -> str:
+def comparison(
+    problem: Problem, plan: Plan, instance: InstanceId, models: Collection[ModelId], cost_s: PlanCost
+) -> str:
     """Return the costs of a plan, as it is and with the first group of these models on this instance."""
     kind = next((each.kind for each in problem.instances if each.id == instance), None)
     if kind is None:
@@ -38,7 +50,7 @@ def comparison(problem: Problem, plan: Plan, instance: InstanceId, models: Colle
     planned = f"{group.requests} requests of {group.model} are planned for {where}"
     if kind not in group.time:
         return f"{planned}, and the model is not placed here"
-    there_s = verify(problem, plan).penalty_s
+    there_s = cost_s()
     here_s = verify(problem, _moved(plan, group, instance)).penalty_s
     return f"{planned}: the plan costs {there_s:.2f} s, and {here_s:.2f} s with them here"
 

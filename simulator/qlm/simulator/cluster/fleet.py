@@ -11,7 +11,7 @@ from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
-from qlm.controller.core.idle_reasons import explain
+from qlm.controller.core.idle_reasons import explain, plan_cost
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import OperationStats
@@ -152,8 +152,9 @@ class SimulatedFleet:
     def explain_idle(self, problem: Problem, plan: Plan) -> None:
         """Note the costs that a plan compared at instances that are idle beside work."""
         self._account()
+        cost_s = plan_cost(problem, plan)
         for instance, time in zip(self.instances, self.gpu_times, strict=True):
-            explain(time, problem, plan, instance.id)
+            explain(time, problem, plan, instance.id, cost_s)
 
     def _waiting_changed(self) -> None:
         """Account for the time of idle instances; the others do the same thing whatever waits."""

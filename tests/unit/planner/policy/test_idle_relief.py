@@ -16,9 +16,23 @@ SWAP_S = 2.0
 COST = ModelCost(weights_bytes=1, swap_warm_s=SWAP_S, swap_cold_s=30.0)
 
 
-def group(name: str, model: ModelId, service_s: float, requests: int = 2) -> PlannedGroup:
-    time = {"x": GroupTime(service=Normal(service_s, 0.0), tail=Normal(5.0, 0.0))}
-    return PlannedGroup(id=GroupId(name), model=model, requests=requests, deadline_s=None, time=time)
+def group(
+    name: str,
+    model: ModelId,
+    service_s: float,
+    requests: int = 2,
+    *,
+    deadline_s: float | None = None,
+    priority: int = 0,
+) -> PlannedGroup:
+    return PlannedGroup(
+        id=GroupId(name),
+        model=model,
+        requests=requests,
+        deadline_s=deadline_s,
+        priority=priority,
+        time={"x": GroupTime(service=Normal(service_s, 0.0), tail=Normal(5.0, 0.0))},
+    )
 
 
 def instance(id: InstanceId, *queue: str, busy_s: float = 0.0, leave_s: float = 0.0) -> Instance:
@@ -31,6 +45,10 @@ def instance(id: InstanceId, *queue: str, busy_s: float = 0.0, leave_s: float = 
         leave_s=leave_s,
         queue=tuple(map(GroupId, queue)),
     )
+
+
+def with_b_awake(one: Instance) -> Instance:
+    return replace(one, loaded_model=B, warm_models=(A,))
 
 
 def problem(groups: tuple[PlannedGroup, ...], *instances: Instance, move_s: float = 1.0) -> Problem:
@@ -89,3 +107,45 @@ def test_late_work_whose_move_gains_the_search_too_little_leaves_the_long_queue(
     subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE))
     plan = Replanner(seed=1)(subject)
     assert all(plan.queues.values()), plan.queues
+
+
+@pytest.mark.parametrize(
+    ("far", "taken"),
+    [
+        (group("far", B, 10.0), True),
+        (group("far", B, 10.0, deadline_s=200.0), True),
+        (group("far", B, 10.0, deadline_s=20.0), False),
+        (group("far", B, 10.0, priority=-1), False),
+    ],
+    ids=["late", "can wait", "cannot wait", "of a higher priority"],
+)
+def test_an_idle_instance_takes_its_own_model_before_another_one_that_can_wait(
+    far: PlannedGroup, taken: bool
+) -> None:
+    """Found in a drawn scenario: 50 s idle beside its own model, as the swap for its queue was deferred."""
+    subject = problem(
+        (group("own", B, 20.0), group("mine", A, 20.0), far),
+        with_b_awake(instance(BUSY, "own", "mine", busy_s=3.0)),
+        instance(IDLE, "far"),
+    )
+    relieved = relieve_idle(subject, present(subject))
+    expected = {BUSY: ("own",), IDLE: ("mine", "far")} if taken else present(subject).queues
+    assert relieved.queues == expected
+
+
+def test_work_that_needs_no_swap_where_it_is_stays_there() -> None:
+    """Load balance cuts it, and in front of work that waits for a swap it would put that off."""
+    subject = problem(
+        (LONG, group("behind", A, 4.0), group("other", B, 4.0)),
+        instance(BUSY, "long", "behind"),
+        instance(IDLE, "other"),
+    )
+    assert relieve_idle(subject, present(subject)) == present(subject)
+
+
+def test_two_instances_with_each_others_work_take_it_back_one_after_the_other() -> None:
+    a, b = group("a", A, 9.0), group("b", B, 5.0)
+    subject = problem((a, b), with_b_awake(instance(BUSY, "a")), instance(IDLE, "b"))
+    once = relieve_idle(subject, present(subject))
+    assert once.queues == {BUSY: (), IDLE: ("a", "b")}
+    assert relieve_idle(subject, once).queues == {BUSY: ("b",), IDLE: ("a",)}

@@ -57,6 +57,9 @@ class BrokerLink:
         if self._accepts and message.request is not None:
             self._history.add(Confirmed(self._loop.time(), message.request.id))
 
+    def get_now(self, queue: QueueName, limit: int = 1) -> None:
+        """Do nothing: a server cannot answer at once."""
+
     async def get(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
         return await self._call(lambda: self._deliver(queue, self._server.take(queue, limit)))
 

@@ -41,6 +41,9 @@ class _StoreLink:
     def append_now(self, entries: Sequence[LogEntry]) -> None:
         """Do nothing: a server cannot answer at once."""
 
+    def lease_now(self, *_: object) -> None:
+        """Do nothing, as `append_now`."""
+
     async def close(self) -> None:
         """Do nothing: no connection is kept open between calls."""
 

@@ -5,6 +5,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from qlm.domain.ports.published import operation
@@ -88,8 +89,8 @@ class _Flaky:
         method = getattr(self._real, name)
         if inspect.iscoroutinefunction(method):
             return self._call(name, method)
-        if name == "append_now":
-            return lambda entries: self._append_now(method, entries)
+        if name.endswith("_now"):
+            return partial(self._now, name.removesuffix("_now"), method)
         if name in ("notices", "wakeups", "outputs"):
             return lambda *arguments: self._iterate(name, method(*arguments))
         return method
@@ -105,12 +106,12 @@ class _Flaky:
 
         return call
 
-    def _append_now(self, append_now: Callable[..., Any], entries: object) -> Any:
-        self._faults.before("append")
-        results = append_now(entries)
-        if results is not None:
-            self._faults.after("append")
-        return results
+    def _now(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        self._faults.before(name)
+        answer = method(*arguments)
+        if answer is not None:
+            self._faults.after(name)
+        return answer
 
     async def _iterate(self, name: str, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         self._faults.before(name)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
@@ -15,8 +15,6 @@ from qlm.agents.core.events import (
     EngineChanged,
     EngineProbed,
     Event,
-    LeaseAnswered,
-    Pulled,
     QueueRead,
     Tick,
     WeightsPrefetched,
@@ -24,24 +22,22 @@ from qlm.agents.core.events import (
 from qlm.agents.core.side_effects import SideEffect
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.engines.proof import prove_token
+from qlm.agents.shell.acquiring import Acquiring
 from qlm.agents.shell.appends import Appends
 from qlm.agents.shell.generations import Generations, OnSubmitted
 from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.side_effects import RETRY_S, SideEffects
 from qlm.agents.shell.tick_timer import TickTimer
-from qlm.broker import codec
 from qlm.broker.topology import hold_queue
 from qlm.domain.actions import (
     Abort,
     AcquireLease,
     Action,
     Append,
-    DeadLetter,
     Drained,
     PrefetchModel,
     ProbeEngine,
     Pull,
-    PulledMessage,
     ReleasePrefetch,
     RestartEngine,
     RestoreRequest,
@@ -49,14 +45,11 @@ from qlm.domain.actions import (
     Submit,
     SwapModel,
 )
-from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineState
-from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import AgentProcess
-from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.ports.agent_store import AgentStore
-from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine
 from qlm.domain.ports.tracing import Tracer
@@ -118,6 +111,10 @@ class AgentRunner:
         )
         self._appends = Appends(self._instance, store, faults, self.post, self._spawn)
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
+        self._acquiring = Acquiring(
+            *(self._instance, agent.state.holder, broker, store, faults),
+            *(self.post, self._spawn, self._side_effects.put),
+        )
         self._lease_of_instance = InstanceLease(agent.state.holder, store, faults, process, has_ended)
         self._timer = TickTimer(clock, lambda: self.post(Tick()))
         self._finished = asyncio.Event()
@@ -188,6 +185,12 @@ class AgentRunner:
                 self._spawn(self._finish())
             case Append():
                 self._appends.start(action)
+            case Pull():
+                self._acquiring.pull(action, valid=self._lease_of_instance.valid)
+            case AcquireLease():
+                self._acquiring.lease(action)
+            case RestoreRequest():
+                self._acquiring.restore(action)
             case Submit(id=id, call=call):
                 self._generations.start(call, self._agent.state.requests.all.get(id))
             case _ if isinstance(action, SideEffect):
@@ -201,14 +204,6 @@ class AgentRunner:
 
     async def _execute(self, action: Action) -> None:
         match action:
-            case Pull():
-                await self._pull(action)
-            case AcquireLease(metadata=metadata, group=group):
-                await self._lease(metadata.id, self._store.lease(metadata, self._agent.state.holder, group))
-            case RestoreRequest(metadata=metadata, output=output):
-                await self._lease(
-                    metadata.id, self._store.reregister(metadata, self._agent.state.holder, output)
-                )
             case Abort(call_ids=call_ids, cut=cut):
                 await self._generations.abort(call_ids, cut=cut)
             case _:
@@ -241,36 +236,6 @@ class AgentRunner:
             self._faults.note(log, error, "%s: its engine cannot be probed", self._instance)
             return False
 
-    async def _pull(self, action: Pull) -> None:
-        deliveries: Sequence[Delivery] = ()
-        try:
-            if self._lease_of_instance.valid:
-                deliveries = await self._broker.get(action.cls.queue, action.limit)
-        except Exception as error:
-            self._faults.note(log, error, "%s: pull failed", self._instance)
-        self._received(action.group, action.limit, deliveries)
-
-    def _received(self, group: GroupId | None, limit: int, deliveries: Sequence[Delivery]) -> None:
-        if group is None and not deliveries:
-            return
-        messages = []
-        for delivery in deliveries:
-            try:
-                messages.append(PulledMessage(delivery=delivery, request=codec.decode_request(delivery.body)))
-            except UndecodableDataError as error:
-                self._side_effects.put(DeadLetter(delivery=delivery, reason=str(error)))
-        self.post(Pulled(group=group, limit=limit, messages=tuple(messages)))
-
-    async def _lease(self, id: RequestId, call: Coroutine[Any, Any, LeaseAnswer]) -> None:
-        answer: LeaseAnswer | None
-        try:
-            answer = await call
-        except Exception as error:
-            extra = {"request_id": id}
-            self._faults.note(log, error, "%s: no lease for %s", self._instance, id, extra=extra)
-            answer = None
-        self.post(LeaseAnswered(id=id, answer=answer))
-
     async def _subscribe(self) -> None:
         while True:
             try:
@@ -298,7 +263,7 @@ class AgentRunner:
                 await self._read_queue()
                 if self._lease_of_instance.valid:
                     messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
-                    self._received(None, 0, messages)
+                    self._acquiring.received(None, 0, messages)
             except Exception as error:
                 self._faults.note(log, error, "%s: poll failed", self._instance)
             self.post(Tick())

@@ -4,7 +4,7 @@ import contextlib
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -93,6 +93,10 @@ class SqliteQueues:
             others = [id for id in ids if id not in found]
             found |= await self.file.read(partial(messages.read_bodies, ids=others))
         return found
+
+    def fresh_bodies(self, ids: Sequence[int]) -> dict[int, bytes] | None:
+        """Return the bodies of these messages; None if only the disk has some of them."""
+        return self._fresh.take(ids) if self._fresh.has(ids) else None
 
     def take(self, queue: QueueName, limit: int) -> list[int]:
         """Remove the oldest ready messages from a queue; return their ids."""
@@ -199,6 +203,17 @@ class SqliteBroker(Broker):
         self._check_open()
         return await self._hand_out(queue, self._queues.take(queue, limit))
 
+    def get_now(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery] | None:
+        self._check_open()
+        ids = self._queues.take(queue, limit)
+        bodies = self._queues.fresh_bodies(ids)
+        if bodies is None:
+            self._queues.put_back(queue, ids, seen=False)
+            return None
+        tags = [SqliteTag(id) for id in ids]
+        self._deliveries.update(dict.fromkeys(tags, queue))
+        return self._delivered(queue, tags, bodies)
+
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         return [answer for _, answer in await self._look(queue, look, limit)]
 
@@ -225,15 +240,18 @@ class SqliteBroker(Broker):
         try:
             bodies = await self._queues.bodies(ids)
             self._check_open()  # it may have been closed meanwhile, and all messages returned
-            return [
-                Delivery(queue, tag, bodies[tag.message], self._queues.redelivered(tag.message))
-                for tag in tags
-            ]
+            return self._delivered(queue, tags, bodies)
         except BaseException as error:
             self._undo_get(queue, tags)
             if isinstance(error, KeyError):
                 raise UndecodableDataError(f"{self._queues.file.path} has lost message {error}") from error
             raise
+
+    def _delivered(
+        self, queue: QueueName, tags: Sequence[SqliteTag], bodies: Mapping[int, bytes]
+    ) -> Sequence[Delivery]:
+        redelivered = self._queues.redelivered
+        return [Delivery(queue, tag, bodies[tag.message], redelivered(tag.message)) for tag in tags]
 
     async def ack(self, delivery: Delivery) -> None:
         id = self._settle(delivery)

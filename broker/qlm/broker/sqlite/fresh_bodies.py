@@ -21,6 +21,10 @@ class FreshBodies:
             self._bytes += len(body)
             self._bodies[id] = body
 
+    def has(self, ids: Iterable[int]) -> bool:
+        """Return True if the bodies of all these messages are here."""
+        return all(id in self._bodies for id in ids)
+
     def take(self, ids: Iterable[int]) -> dict[int, bytes]:
         """Remove and return the bodies of these messages that are here."""
         bodies = self._bodies

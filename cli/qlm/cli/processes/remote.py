@@ -133,6 +133,9 @@ class _RemoteStore:
     def append_now(self, entries: object) -> None:
         """Do nothing: another process cannot answer at once."""
 
+    def lease_now(self, metadata: object, holder: object, group: object) -> None:
+        """Do nothing, as `append_now`."""
+
     async def outputs(self, watcher: object) -> AsyncIterator[Sequence[OutputSlice]]:
         """Iterate over announced output."""
         async for slices in self._calls.feed("outputs", watcher):

@@ -175,23 +175,23 @@ class _Counted:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        if name == "append_now":
-            return self._call_now(method)
+        if name.endswith("_now"):
+            return self._call_now(name, method)
         if not inspect.iscoroutinefunction(method):
             return method
         made = self._close(method) if name == "close" else self._call(name, method)
         setattr(self, name, made)  # the next access finds it directly
         return made
 
-    def _call_now(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _call_now(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             try:
                 return method(*args)
             except self._error as error:
-                self._failed("append", error)
+                self._failed(name.removesuffix("_now"), error)
                 raise
 
-        self.__dict__["append_now"] = call
+        self.__dict__[name] = call
         return call
 
     def _failed(self, name: str, error: Exception) -> None:

@@ -33,6 +33,16 @@ class AgentStore(Protocol):
         """
         ...
 
+    def lease_now(
+        self, metadata: RequestMetadata, holder: Holder, group: GroupId | None
+    ) -> LeaseAnswer | None:
+        """Do the same as `lease` before returning, where nothing has to be written first.
+
+        Returns:
+            None if nothing was done: call `lease`.
+        """
+        return None
+
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         """Append to output logs, end requests, and announce both to their watchers, entry by entry.
 

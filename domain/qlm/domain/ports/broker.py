@@ -53,6 +53,14 @@ class Broker(Protocol):
         """
         ...
 
+    def get_now(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery] | None:
+        """Do the same as `get` before returning, where all of it is in memory.
+
+        Returns:
+            None if nothing was done: call `get`.
+        """
+        return None
+
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         """Return what `look` returns for the bodies of up to `limit` messages from the front, in order.
 

@@ -150,6 +150,10 @@ class JournalWriter:
         if entries:
             await self._journal.write(list(entries.items()), durable=True)
 
+    def is_settled(self, id: RequestId) -> bool:
+        """Return True if all changes of a request are written."""
+        return id not in self._unwritten
+
     async def settled(self, id: RequestId) -> None:
         """Wait until all changes of a request are written.
 

@@ -46,6 +46,10 @@ class MemoryStore(MemoryApiKeys, Store):
     async def _settled(self, id: RequestId) -> None:
         """Wait until a request may be read: here not at all."""
 
+    def _is_settled(self, id: RequestId) -> bool:
+        """Return True if a request may be read: here always."""
+        return True
+
     def _check_writable(self) -> None:
         """Reject a change that could not be stored: here none."""
 
@@ -133,6 +137,17 @@ class MemoryStore(MemoryApiKeys, Store):
         self._check_writable()
         await self._settled(metadata.id)
         return await self._commit(leases.lease(self._state, metadata, holder, group, self._clock.now_ns()))
+
+    def lease_now(
+        self, metadata: RequestMetadata, holder: Holder, group: GroupId | None
+    ) -> LeaseAnswer | None:
+        self._check_writable()
+        row = self._state.requests.get(metadata.id)
+        if not self._is_settled(metadata.id) or (row is not None and row.cancel is not None):
+            return None  # what ends here is announced once it is written
+        answer, effects = leases.lease(self._state, metadata, holder, group, self._clock.now_ns())
+        self._feeds.announce(effects)
+        return answer
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         self._check_writable()

@@ -153,6 +153,9 @@ class EmbeddedStore(MemoryStore):
     async def _settled(self, id: RequestId) -> None:
         await self._writer.settled(id)
 
+    def _is_settled(self, id: RequestId) -> bool:
+        return self._writer.is_settled(id)
+
     async def probe(self) -> None:
         await self._writer.probe()
 

@@ -38,6 +38,27 @@ async def test_get_takes_at_most_its_limit(storage: Storage) -> None:
     assert bodies_of(await broker.get(queue, 3)) == [b"3", b"4"]
 
 
+async def test_what_is_taken_at_once_is_handed_out(storage: Storage) -> None:
+    """It is acknowledged as any other; a broker that cannot has done nothing, and `get` does it then."""
+    broker, queue = await storage.open(), storage.queue()
+    assert not broker.get_now(queue)
+    await publish(broker, queue, 3)
+    await until_depth(broker, queue, 3)
+    deliveries = broker.get_now(queue, 2)
+    if deliveries is None:
+        await until_depth(broker, queue, 3)
+        deliveries = await broker.get(queue, 2)
+    assert bodies_of(deliveries) == [b"0", b"1"]
+    assert not any(each.redelivered for each in deliveries)
+    await until_depth(broker, queue, 1)
+    await broker.ack(deliveries[0])
+    await broker.requeue(deliveries[1])
+    assert [(each.body, each.redelivered) for each in await collect(broker, queue, 2)] == [
+        (b"1", True),
+        (b"2", False),
+    ]
+
+
 async def test_depth_counts_only_what_is_ready(storage: Storage) -> None:
     """Returned messages count, those handed out do not."""
     broker, queue = await storage.open(), storage.queue()

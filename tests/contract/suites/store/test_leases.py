@@ -56,6 +56,27 @@ async def test_a_waiting_request_is_granted(subject: Subject) -> None:
     assert (await store.view()).classes == ()
 
 
+async def test_a_lease_that_is_answered_at_once_is_as_any_other(subject: Subject) -> None:
+    """A store that cannot, or would end the request, has done nothing; `lease` does it then."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    answer = store.lease_now(metadata(1), A, None)
+    if answer is None:
+        record = await store.record(metadata(1).id)
+        assert record is not None
+        assert record.state is RequestState.QUEUED
+        answer = await store.lease(metadata(1), A, None)
+    assert isinstance(answer, Granted)
+    assert answer.lease.epoch == Epoch(await store.incarnation(), 1)
+    assert await _log(store, 1, answer.lease.epoch, 0, 5) is AppendResult.TAKEN
+    epoch = await leased(store, 2, A)
+    await store.cancel(metadata(2).id)
+    assert store.lease_now(metadata(2), A, None) is None
+    assert await store.release(metadata(2).id, epoch, "why")
+    assert await store.lease(metadata(2), A, None) == Over(outcome=Outcome.CANCELLED)
+
+
 async def test_an_unknown_request_is_indexed_and_granted(subject: Subject) -> None:
     """An agent may be faster than the gateway, whose enqueue then finds it running."""
     store = subject.store

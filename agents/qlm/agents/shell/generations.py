@@ -62,6 +62,8 @@ class Generations:
         self._tracer = tracer
         self._faults = faults
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._engine: Engine | None = None
+        self._pushing: PushEngine | None = None
         self._lateness = LoopLateness()
         self._turn: list[tuple[str, TokenIds]] = []
         self._turn_logprobs: list[tuple[str, bytes]] = []
@@ -153,6 +155,12 @@ class Generations:
         elif ended:
             self._post(*ended)
 
+    def _pushing_one(self, engine: Engine) -> PushEngine | None:
+        """Return the engine if it pushes; the check looks at every attribute, so it is made once."""
+        if engine is not self._engine:
+            self._engine, self._pushing = engine, engine if isinstance(engine, PushEngine) else None
+        return self._pushing
+
     async def _last_chunk(
         self, engine: Engine, call: EngineCall, take: Callable[[EngineChunk], None]
     ) -> EngineChunk | None:
@@ -161,8 +169,8 @@ class Generations:
         An error of the client costs this call only.
         """
         try:
-            if isinstance(engine, PushEngine):
-                last = await engine.push(call, take)
+            if (pushing := self._pushing_one(engine)) is not None:
+                last = await pushing.push(call, take)
                 if last is not None and last.token_ids:
                     take(last)
                 return last

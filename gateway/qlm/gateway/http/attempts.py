@@ -22,7 +22,7 @@ def attempt_of(
         kind=kind,
         arrival_ns=gateway.clock.now_ns(),
         headers=headers,
-        call={HTTP_METHOD: request.method, HTTP_ROUTE: request.url.path},
+        call={HTTP_METHOD: request.method, HTTP_ROUTE: request.scope["path"]},
         answered=lambda error: {HTTP_STATUS: error.status},
     )
 

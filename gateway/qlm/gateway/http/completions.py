@@ -1,10 +1,9 @@
 """POST /v1/completions and /v1/chat/completions."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -71,25 +70,19 @@ async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
     Raises:
         ApiError: It is too large; the rest of it is not read.
     """
-    body = bytearray()
-    async for part in _parts(request):
-        body += part
+    body, more = bytearray(), True
+    while more:
+        event = await request.receive()  # the iterator of the request costs two generators
+        if event["type"] == "http.disconnect":
+            raise ApiError(status=CLIENT_CLOSED, message="the client disconnected", code="client_closed")
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
         if len(body) > bytes_max:
             message = f"the body has more than {bytes_max} bytes; expected at most that"
             raise ApiError(
                 status=413, message=message, code="body_too_large", headers={"connection": "close"}
             )
     return bytes(body)
-
-
-async def _parts(request: HttpRequest) -> AsyncIterator[bytes]:
-    try:
-        async for part in request.stream():
-            yield part
-    except ClientDisconnect as error:
-        raise ApiError(
-            status=CLIENT_CLOSED, message="the client disconnected", code="client_closed"
-        ) from error
 
 
 def lower_headers(request: HttpRequest) -> dict[str, str]:

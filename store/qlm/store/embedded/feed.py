@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 from qlm.domain.ids import GatewayId, InstanceId
 from qlm.domain.notices import InstanceNotice
@@ -52,60 +52,77 @@ class Subscription(Generic[T]):
         return taken
 
 
+class Readers(Generic[T]):
+    """Open subscriptions to one topic; one that no iterator has any more ends by itself."""
+
+    def __init__(self) -> None:
+        # Read far more often than changed: iterating over a WeakSet takes a dozen calls.
+        self._refs: tuple[ref[Subscription[T]], ...] = ()
+
+    def open(self, backlog_max: int) -> Subscription[T]:
+        """Open a subscription, which lasts as long as the caller keeps it."""
+        opened = Subscription[T](backlog_max)
+        self._refs = (*self._refs, ref(opened, self._forget))
+        return opened
+
+    def put(self, item: T) -> None:
+        """Send an announcement to each."""
+        for each in self._refs:
+            if (reader := each()) is not None:
+                reader.put(item)
+
+    def close(self) -> None:
+        """End the iterations of all."""
+        for each in self._refs:
+            if (reader := each()) is not None:
+                reader.close()
+
+    def _forget(self, gone: "ref[Subscription[T]]") -> None:
+        self._refs = tuple(each for each in self._refs if each is not gone)
+
+
 class Feeds:
     """Subscriptions of one in-process store."""
 
     def __init__(self, backlog_max: int) -> None:
         self._backlog_max = backlog_max
-        self._outputs: dict[GatewayId, WeakSet[Subscription[OutputSlice]]] = {}
-        self._notices: dict[InstanceId, WeakSet[Subscription[InstanceNotice]]] = {}
-        self._wakeups: WeakSet[Subscription[str]] = WeakSet()
+        self._outputs: dict[GatewayId, Readers[OutputSlice]] = {}
+        self._notices: dict[InstanceId, Readers[InstanceNotice]] = {}
+        self._wakeups = Readers[str]()
 
     def announce(self, effects: Effects) -> None:
         """Send the announcements of one operation to their readers."""
-        last, readers = None, list[Subscription[OutputSlice]]()
         for watcher, part in effects.outputs:
-            if watcher != last:  # most often all slices of an operation are for one gateway
-                last, readers = watcher, list(self._outputs.get(watcher, ()))
-            for outputs in readers:
+            if (outputs := self._outputs.get(watcher)) is not None:
                 outputs.put(part)
         for instance, notice in effects.notices:
-            for notices in self._notices.get(instance, ()):
+            if (notices := self._notices.get(instance)) is not None:
                 notices.put(notice)
         for reason in effects.wakeups:
-            for wakeups in self._wakeups:
-                wakeups.put(reason)
+            self._wakeups.put(reason)
 
     def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         """Open a subscription to the output announced to one gateway."""
-        opened = Subscription[OutputSlice](self._backlog_max)
-        self._outputs.setdefault(watcher, WeakSet()).add(opened)
-        return _batches(opened)
+        return _batches(self._outputs.setdefault(watcher, Readers()).open(self._backlog_max))
 
     def notices(
         self, instance: InstanceId, standing: Callable[[], Iterable[InstanceNotice]]
     ) -> AsyncIterator[InstanceNotice]:
         """Open a subscription to the notices of an instance; `standing` returns those to begin with."""
-        opened = Subscription[InstanceNotice](self._backlog_max)
-        self._notices.setdefault(instance, WeakSet()).add(opened)
+        opened = self._notices.setdefault(instance, Readers()).open(self._backlog_max)
         return _items(opened, standing)
 
     def wakeups(self) -> AsyncIterator[str]:
         """Open a subscription to the wakeups of controllers."""
-        opened = Subscription[str](self._backlog_max)
-        self._wakeups.add(opened)
-        return _items(opened, lambda: (WAKE_SUBSCRIBED,))
+        return _items(self._wakeups.open(self._backlog_max), lambda: (WAKE_SUBSCRIBED,))
 
     def close(self) -> None:
         """End all iterations."""
         for outputs in self._outputs.values():
-            for reader in outputs:
-                reader.close()
+            outputs.close()
         for notices in self._notices.values():
-            for listener in notices:
-                listener.close()
-        for sleeper in self._wakeups:
-            sleeper.close()
+            notices.close()
+        self._wakeups.close()
 
 
 async def _batches(opened: Subscription[T]) -> AsyncIterator[Sequence[T]]:

@@ -66,7 +66,7 @@ def test_the_plan_generator_takes_over_once_its_code_is_compiled(served: QlmProc
     """Until then, and if it were never to come, earliest deadline first plans."""
     with httpx.Client(base_url=served.url, timeout=30) as client:
         give_up_s = time.monotonic() + 100
-        while not ("made by fast" in (text := qlm(served, "show")) or "made by kept" in text):
+        while not ("made by fast" in (text := qlm(served, "show")) or "the earlier plan, kept" in text):
             assert time.monotonic() < give_up_s, text
             assert "made by edf" in text
             submit(client)

@@ -5,7 +5,7 @@ import { test } from "node:test";
 const folder = new URL("../../gateway/qlm/gateway/http/page/static/", import.meta.url);
 const { bars, horizon, moved, open, roundTime, styles, ticks } = await import(new URL("geometry.js", folder));
 const { parse } = await import(new URL("stream.js", folder));
-const { span, relative } = await import(new URL("words.js", folder));
+const { planned, span, relative } = await import(new URL("words.js", folder));
 
 const group = (id, start_s, leaves_s, requests = 10) => ({
   id, requests, start_s, leaves_s, end_s: leaves_s + 2, end_early_s: leaves_s + 1, end_late_s: leaves_s + 3,
@@ -67,4 +67,9 @@ test("events are read across the borders of chunks", () => {
 test("times are written as qlm writes them", () => {
   assert.deepEqual([0.04, 9.96, 12, 119, 150, 7300].map(span), ["0.0s", "10.0s", "12s", "119s", "2.5min", "2.0h"]);
   assert.deepEqual([relative(5), relative(-200)], ["in 5.0s", "3.3min ago"]);
+});
+
+test("a plan that was kept is not said to be made by kept", () => {
+  assert.equal(planned("qlm", 4), "plan by qlm 4.0s ago");
+  assert.equal(planned("kept", -1), "earlier plan kept 0.0s ago");
 });

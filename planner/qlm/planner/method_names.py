@@ -18,3 +18,6 @@ METHOD_NAMES: Final = (
 
 DEFAULT_METHOD: Final = "fast"
 """Default method: it plans any problem."""
+
+KEPT: Final = "kept"
+"""Stands in a plan for the method if the plan before was kept, since none is better."""

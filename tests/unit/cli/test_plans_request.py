@@ -11,6 +11,7 @@ from qlm.cli.plans.live import age
 from qlm.cli.plans.request import PlannedRequest, find_place
 from qlm.cli.plans.request_text import request_text
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.method_names import KEPT
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.planner.published_plan import PublishedPlan
 from qlm.rct_estimator.normal import Normal
@@ -242,4 +243,6 @@ def test_the_age_of_a_plan_is_shown() -> None:
     at_s = plan.at_ms / 1000
     assert age(plan, at_s + 1.5) == "plan by edf of 1.5s ago; its times count from then"
     assert age(plan, at_s - 5) == "plan by edf of 0.0s ago; its times count from then"
+    same = replace(plan, plan=replace(plan.plan, method=KEPT))
+    assert age(same, at_s + 1.5) == "earlier plan, kept 1.5s ago; its times count from then"
     assert age(plan, at_s + 90).endswith("; no newer plan has arrived: is a controller running?")

@@ -5,6 +5,7 @@ from typing import Any, Final
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, AdminError, segment
 from qlm.domain.errors import InvalidValueError
+from qlm.planner.method_names import KEPT
 from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
 
 OLD_S: Final = 30.0
@@ -77,8 +78,11 @@ def fetch_clusters(client: AdminClient) -> list[dict[str, Any]]:
 
 def age_note(kept: PublishedPlan, now_s: float) -> str:
     """Format the method and age of a plan; `now_s` is in seconds since the epoch."""
+    past = f"{render.span(_age_s(kept, now_s))} ago"
+    if kept.plan.method == KEPT:
+        return f"earlier plan, kept {past}"
     method = f" by {kept.plan.method}" if kept.plan.method else ""
-    return f"plan{method} of {render.span(_age_s(kept, now_s))} ago"
+    return f"plan{method} of {past}"
 
 
 def age(kept: PublishedPlan, now_s: float) -> str:

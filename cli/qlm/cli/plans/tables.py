@@ -6,6 +6,7 @@ from typing import Any
 from qlm.cli.inspect import render
 from qlm.cli.inspect.layout import Table
 from qlm.domain.ids import InstanceId
+from qlm.planner.method_names import KEPT
 from qlm.planner.problem import Instance, Plan, Problem
 from qlm.planner.verify.constraints import Violation
 from qlm.planner.verify.explain import Explanation, Place, Step
@@ -80,7 +81,9 @@ def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) 
     if plan.scale_up:
         added = ", ".join(f"{each.count} more of {each.kind}" for each in plan.scale_up)
         yield f"what is missed would be repaired by {added}"
-    if plan.method:
+    if plan.method == KEPT:
+        yield "the earlier plan, kept since no better one was found"
+    elif plan.method:
         took = "" if plan.solve_s is None else f" in {plan.solve_s:.3f} s"
         yield f"made by {plan.method}{took}"
     yield from violated(report.violations)

@@ -14,6 +14,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
 from qlm.planner.fast.settings import DEFAULT_SETTINGS, SearchBudget
 from qlm.planner.fast.solve import search, solve_fast
+from qlm.planner.method_names import KEPT
 from qlm.planner.policy.idle_relief import relieve_idle
 from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem
 
@@ -157,4 +158,4 @@ def _kept(problem: Problem, waiting: frozenset[GroupId]) -> Plan:
     queues = {each.id: tuple(g for g in each.queue if g in waiting) for each in problem.instances}
     placed = {group for queue in queues.values() for group in queue}
     unplaceable = tuple(sorted(waiting - placed))
-    return Plan(queues=queues, unplaceable=unplaceable, method="kept")
+    return Plan(queues=queues, unplaceable=unplaceable, method=KEPT)

@@ -6,7 +6,7 @@ import { Panel } from "./panel.js";
 import { follow, get, useToken } from "./stream.js";
 import { showClasses, showInstances, showRequests } from "./tables.js";
 import { theme } from "./theme.js";
-import { count, percent, span } from "./words.js";
+import { count, percent, planned, span } from "./words.js";
 
 /** Age of a plan that is remarked; as in `qlm plan show`. */
 const OLD_S = 30;
@@ -102,7 +102,7 @@ function summary() {
   const { plan, progress } = latest;
   if (!plan) return "";
   const groups = chart.open.reduce((sum, each) => sum + each.length, 0);
-  const parts = [`${count(groups, "group")} on ${count(plan.lanes.length, "instance")}`, `plan by ${plan.method} ${span(Math.max(0, age_s()))} ago`];
+  const parts = [`${count(groups, "group")} on ${count(plan.lanes.length, "instance")}`, planned(plan.method, age_s())];
   if (plan.expected_attainment !== null) parts.push(`${percent(plan.expected_attainment)} expected in time`);
   if (plan.late_requests >= 0.5) parts.push(`${Math.round(plan.late_requests)} expected late`);
   if (plan.unplaceable.length) parts.push(`${count(plan.unplaceable.length, "group")} runs nowhere`);

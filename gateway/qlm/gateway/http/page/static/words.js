@@ -14,6 +14,12 @@ export function relative(seconds) {
   return seconds >= 0 ? `in ${span(seconds)}` : `${span(-seconds)} ago`;
 }
 
+/** Say how and when the plan was made; `kept` is what the controller calls the plan before, if none is better. */
+export function planned(method, age_s) {
+  const past = `${span(Math.max(0, age_s))} ago`;
+  return method === "kept" ? `earlier plan kept ${past}` : `plan by ${method} ${past}`;
+}
+
 export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }

@@ -1,6 +1,7 @@
 """Commands that show the state of a running QLM: queues, groups, instances, requests, doctor."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,26 +17,28 @@ from qlm.cli.inspect.lateness import attainment_table
 
 if TYPE_CHECKING:
     from qlm.cli.inspect.finding import Finding
-
-WATCH_S = 1.0
+    from qlm.cli.inspect.layout import Table
 
 
 @click.command("queues")
 @talks_to_gateway
-@click.option("--watch", is_flag=True, help="Redraw every second until interrupted.")
+@click.option("--watch", is_flag=True, help="Redraw every second; keys page, sort and filter, q quits.")
 def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
     """Show the class queues and the virtual queue of each instance."""
 
-    def drawn() -> Group:
+    def look() -> "list[Table]":
         data = client.get("/admin/v1/queues")
-        return Group(*render.queues(data), attainment_table(data))
+        return [*render.queues(data), attainment_table(data)]
 
     if as_json:
         print_json(client.get("/admin/v1/queues"))
     elif not watch:
-        console().print(drawn(), crop=False)
+        console().print(Group(*look()), crop=False)
     else:
-        _watch(drawn)
+        from qlm.cli.inspect import watching
+
+        with suppress(KeyboardInterrupt):
+            watching.watch(look)
 
 
 @click.command("groups")
@@ -172,15 +175,3 @@ def _show(data: Any, as_json: bool, draw: Any) -> None:
         print_json(data)
     else:
         console().print(draw(data), crop=False)
-
-
-def _watch(drawn: Any) -> None:
-    from rich.live import Live
-
-    with Live(drawn(), console=console(), screen=False, auto_refresh=False) as live:
-        try:
-            while True:
-                time.sleep(WATCH_S)
-                live.update(drawn(), refresh=True)
-        except KeyboardInterrupt:
-            return

@@ -14,10 +14,13 @@ import pytest
 
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
+from support.doctor import faults
+from support.flaky import wait_until
 from support.ports import free_port
 from support.qlm_process import QLM, QlmProcess, emulated, serving
 
 MODEL: Final = "mistral-7b"
+OTHER: Final = "llama-3-8b"
 DEADLINE_MS: Final = 200
 TOKENS: Final = 1500
 """Long enough that three at once take more than a second beyond the deadline."""
@@ -30,7 +33,7 @@ BODY: Final = {"max_tokens": TOKENS, "ignore_eos": True, "slo": {"deadline_ms": 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[QlmProcess]:
-    with serving(emulated(MODEL, time_scale=0.1, grpc={"port": free_port()})) as process:
+    with serving(emulated(MODEL, OTHER, time_scale=0.1, grpc={"port": free_port()})) as process:
         yield process
 
 
@@ -153,3 +156,23 @@ def test_qlm_lists_late_requests_and_how_late_classes_are(
     assert missed["max_late_by_s"] == max(each["late_by_s"] for each in listed)
     assert classes["deadline-60s"]["missed"] == 0
     assert "deadline-200ms" in _qlm(served, "queues")
+
+
+def test_doctor_names_a_class_that_is_late_with_what_to_add(
+    served: QlmProcess, late: dict[str, dict[str, Any]]
+) -> None:
+    found = faults(served.admin_url)[f"objective deadline-200ms of {MODEL}"]
+    assert found.detail.startswith("3 of 3 requests were late, by ")
+    assert found.remedy.startswith("add ")
+
+
+def test_doctor_names_an_instance_that_thrashes_with_what_to_do(served: QlmProcess) -> None:
+    with _client(served) as client:
+        for _ in range(3):
+            for model in (OTHER, MODEL):
+                client.completions.create(model=model, prompt="Hi", max_tokens=2)
+    check = "model swaps of i0"
+    wait_until(lambda: check in faults(served.admin_url), "the swaps are counted")
+    found = faults(served.admin_url)[check]
+    assert "swaps brought back a model within 60 s" in found.detail
+    assert f"give one of {MODEL}, {OTHER} an instance of its own" in found.remedy

@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from support.cluster import Cluster, cluster
+from support.doctor import faults
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
@@ -97,7 +98,27 @@ def test_a_second_agent_is_refused_with_one_line(
         assert f"{INSTANCE} has an agent already: {holder}" in line
         assert session(parts) == before
         assert first.alive
+        doubled = faults(parts.admin_url)[f"agents of {INSTANCE}"]
+        assert f"process {second.pid} on " in doubled.detail
+        assert "stop what starts the second agent" in doubled.remedy
         check_all_end(parts, ids)
+
+
+def test_doctor_names_an_agent_that_was_killed_and_one_of_another_configuration(
+    rabbitmq: RabbitMQ, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    with pair(rabbitmq, redis_server, tmp_path, ("configured", "another")) as (parts, second):
+        lost, other = f"instance {INSTANCE}", f"configuration of {INSTANCE}"
+        parts.agents[INSTANCE].kill()
+        wait_until(lambda: lost in faults(parts.admin_url), "its agent is found lost")
+        found = faults(parts.admin_url)[lost]
+        assert found.detail == "it is configured (A100, for configured) and has no live agent"
+        assert f"start it again (`qlm agent {INSTANCE}`" in found.remedy
+        second.start()
+        wait_until(lambda: other in faults(parts.admin_url), "its other configuration is found")
+        found = faults(parts.admin_url)[other]
+        assert found.detail == ("models of its agent: another, of the gateway's configuration: configured")
+        assert "restart those that were started with another" in found.remedy
 
 
 def test_an_agent_that_was_stopped_ends_when_another_has_taken_over(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 
 from qlm.cli.commands.simulation_options import drawing
 from qlm.cli.comparison.report import cells, plain, runs_csv, shown
 from qlm.cli.comparison.runs import Plan, Run, run
 from qlm.cli.inspect.console import console
+from qlm.cli.progress import steps_bar
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.simulator.simulation import Progress
 
@@ -51,15 +51,15 @@ def _runs(plan: Plan) -> Iterator[Run]:
 @contextmanager
 def _progress(size: int) -> Iterator[tuple[Callable[[int, str], None], Callable[[Progress], None]]]:
     """Show on a terminal what is simulated; yield the functions that report it."""
-    with Console(stderr=True).status("reading the scenarios") as status:
-        name = ""
+    with steps_bar(size) as report:
+        number, name = 1, ""
 
-        def on_run(number: int, what: str) -> None:
-            nonlocal name
-            name = f"{number} of {size}: {what}"
-            status.update(name)
+        def on_run(started: int, what: str) -> None:
+            nonlocal number, name
+            number, name = started, f"{started} of {size}: {what}"
+            report(number - 1, name)
 
         def on_progress(progress: Progress) -> None:
-            status.update(f"{name}; {progress.ended} of {progress.requests} requests")
+            report(number - 1 + progress.ended / max(1, progress.requests), name)
 
         yield on_run, on_progress

@@ -1,7 +1,7 @@
 """Simulation of a figure: all arms with the same requests of the same seeds."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -59,6 +59,11 @@ def run(
                 yield Row(
                     load, arm.name, seed, measured(_simulated(scenario, seed, observer), observer.times_s)
                 )
+
+
+def simulations(figure: Figure, seeds: Sequence[int]) -> int:
+    """Return how many simulations `run` reports."""
+    return len(seeds) * (1 + len(figure.loads or (1.0,)) * len(figure.arms))
 
 
 def saturation(figure: Figure, seed: int, requests: int | None = None) -> float:

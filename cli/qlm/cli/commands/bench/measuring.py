@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.cli.bench.client import Target, Watch, ask_models, run_plan
 from qlm.cli.bench.objectives import Slo
@@ -90,7 +90,12 @@ async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Pl
 @contextmanager
 def _progress(requests: int, title: str) -> Iterator[Watch]:
     """Show sent and ended requests on a terminal."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         sent = shown.add_task(f"{title} sent".strip(), total=requests)

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 
 from qlm.cli.commands.options import SEED, errors_in_one_line
 from qlm.cli.commands.simulation_options import drawing
 from qlm.cli.figures.catalogue import FIGURES
 from qlm.cli.figures.report import claims, plain, rows_csv, shown
-from qlm.cli.figures.running import run
+from qlm.cli.figures.running import run, simulations
 from qlm.cli.inspect.console import console
+from qlm.cli.progress import steps_bar
 from qlm.cli.scenario.output import make_folder, write_files
 
 
@@ -53,7 +54,7 @@ def streaming_command(
             make_folder(out)
         answer = {}
         for name in figures or FIGURES:
-            with _progress(name) as on_run:
+            with _progress(name, simulations(FIGURES[name], seeds)) as on_run:
                 rows = list(run(FIGURES[name], seeds, on_run, requests=requests))
             answer[name] = plain(FIGURES[name], rows)
             if not as_json:
@@ -68,7 +69,8 @@ def streaming_command(
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Callable[[str], None]]:
+def _progress(name: str, size: int) -> Iterator[Callable[[str], None]]:
     """Show on a terminal what is simulated; yield the function that reports it."""
-    with Console(stderr=True).status(name) as status:
-        yield lambda run: status.update(f"{name}, {run}")
+    with steps_bar(size) as report:
+        started = count()
+        yield lambda run: report(next(started), f"{name}, {run}")

@@ -153,8 +153,7 @@ class SimulatedAgent:
             return
         leases: list[AcquireLease] = []
         actions = self.core.receive_all(events, self._event_queue.now_ns)
-        ended = [event.call_id for event in events if isinstance(event, GenerationEnded)]
-        if ended:
+        if ended := [event.call_id for event in events if isinstance(event, GenerationEnded)]:
             note_stopped(self._services.waiting, self.core, ended)
         for action in actions:
             if isinstance(action, AcquireLease):

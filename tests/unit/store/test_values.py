@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.ids import RequestId
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId, ModelId, RequestId
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.arrival_order import ArrivalHistory, ArrivalOrder
 from qlm.store.core.effects import Logged
 from qlm.store.core.limits import StoreLimits
+from qlm.store.core.tables import QueueRow
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
 from qlm.store.embedded.journal_codec import decode_log, encode_log, log_key
 
+MODEL = ModelId("m")
 token_ids = st.lists(st.integers(0, 2**32 - 1)).map(tuple)
 Arrival = tuple[int, RequestId]
 arrivals = st.tuples(st.integers(0, 5), st.text(max_size=2).map(RequestId))
@@ -121,3 +125,33 @@ def test_a_log_entry_comes_back_from_the_journal(id: str, offset: int, ids: tupl
 def test_limits_must_be_positive(field: str, value: float) -> None:
     with pytest.raises(InvalidValueError, match=f"store.{field} is {value}"):
         StoreLimits(**{field: value})  # type: ignore[arg-type]
+
+
+GROUPS = tuple(Group(id=GroupId(f"g{n}"), cls=RequestClass(MODEL, "batch"), seq=n, count=1) for n in range(3))
+FORECASTS = tuple(
+    (ClassForecast(cls=GROUPS[0].cls, service_s=n, answer_s=n, rate_rps=n),) for n in (1.0, 2.0)
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(GROUPS), unique=True).map(tuple),
+            st.integers(0, 1),
+            st.sampled_from(FORECASTS),
+            st.sampled_from([(), (MODEL,)]),
+        ),
+        min_size=1,
+    )
+)
+def test_the_value_of_a_queue_is_that_of_its_content_and_the_same_until_it_changes(
+    contents: list[tuple[tuple[Group, ...], int, tuple[ClassForecast, ...], tuple[ModelId, ...]]],
+) -> None:
+    row, instance = QueueRow(), InstanceId("i")
+    for groups, version, forecasts, homes in contents:
+        row.version, row.forecasts, row.homes = version, forecasts, homes
+        queue = row.value(instance, groups)
+        assert queue == VirtualQueue(
+            instance=instance, version=version, groups=groups, forecasts=forecasts, homes=homes
+        )
+        assert row.value(instance, tuple(list(groups))) is queue

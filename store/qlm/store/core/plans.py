@@ -155,14 +155,7 @@ def view(state: State, now_ns: int) -> ClusterView:
 
 
 def _queue_value(instance: InstanceId, queue: QueueRow, groups: dict[GroupId, Group]) -> VirtualQueue:
-    ordered = tuple([groups[id] for id in queue.groups])
-    return VirtualQueue(
-        instance=instance,
-        version=queue.version,
-        groups=ordered,
-        forecasts=queue.forecasts,
-        homes=queue.homes,
-    )
+    return queue.value(instance, tuple([groups[id] for id in queue.groups]))
 
 
 def _class_view(row: ClassRow) -> ClassView:

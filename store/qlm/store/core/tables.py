@@ -2,6 +2,7 @@
 
 from array import array
 from dataclasses import dataclass, field
+from operator import is_
 from typing import NamedTuple
 
 from qlm.domain.attainment import OutputTimes
@@ -20,7 +21,7 @@ from qlm.domain.length_histogram import NO_PROMPTS, length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import RequestPosition
-from qlm.domain.virtual_queue import ClassForecast
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.arrival_order import ArrivalKey, ArrivalOrder
 from qlm.store.core.length_stats import LengthStats
 
@@ -157,6 +158,27 @@ class QueueRow:
     groups: list[GroupId] = field(default_factory=list)
     forecasts: tuple[ClassForecast, ...] = ()
     homes: tuple[ModelId, ...] = ()
+    _value: VirtualQueue | None = None
+
+    def value(self, instance: InstanceId, groups: tuple[Group, ...]) -> VirtualQueue:
+        """Return the queue as a value, the same object until it or one of its groups changes."""
+        known = self._value
+        if (
+            known is None
+            or known.version != self.version
+            or known.forecasts is not self.forecasts
+            or known.homes is not self.homes
+            or len(known.groups) != len(groups)
+            or not all(map(is_, known.groups, groups))
+        ):
+            known = self._value = VirtualQueue(
+                instance=instance,
+                version=self.version,
+                groups=groups,
+                forecasts=self.forecasts,
+                homes=self.homes,
+            )
+        return known
 
 
 @dataclass(slots=True, eq=False)

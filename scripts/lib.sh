@@ -2,7 +2,7 @@
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
-# step WORDS... -- COMMAND...: say what happens, run it, say how long it took. Output appears only on failure.
+# step WORDS... -- COMMAND...: say what is done, run it, say how long it took. Its output appears only on failure.
 step() {
     local words=() started=$SECONDS log
     while [ "$1" != -- ]; do
@@ -11,14 +11,16 @@ step() {
     done
     shift
     log=$(mktemp)
+    printf '%s ... ' "${words[*]}" # it may take minutes
     if ! "$@" >"$log" 2>&1; then
+        echo
         tail -n 40 "$log" >&2
         rm -f "$log"
         echo "${words[*]}: failed after $((SECONDS - started)) s; the lines above say why." >&2
         return 1
     fi
     rm -f "$log"
-    echo "${words[*]} ($((SECONDS - started)) s)"
+    echo "($((SECONDS - started)) s)"
 }
 
 # lock NAME: wait until no other run of this checkout does the same.

@@ -26,6 +26,7 @@ from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support.cluster import Cluster, cluster
 from support.cluster_load import MODEL, OVER_S, PLACES, PROMPTS, Load, body, depths, reference, until
+from support.doctor import faults
 from support.emulated_engine import engine_command
 from support.needs import need
 from support.ports import free_port
@@ -208,6 +209,20 @@ async def test_a_killed_rabbitmq_that_comes_back_costs_no_answer(
     rig.rabbitmq.kill()
     await asyncio.to_thread(rig.rabbitmq.start)
     await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_doctor_names_the_server_that_is_away_with_what_to_do(rig: Rig, clients: Load) -> None:
+    for server, part, name in ((rig.redis, "store", "Redis"), (rig.rabbitmq, "broker", "RabbitMQ")):
+        server.kill()
+
+        async def is_named(part: str = part) -> bool:
+            return part in await asyncio.to_thread(faults, rig.parts.admin_url)
+
+        await until(is_named, f"doctor finds {name} away")
+        found = await asyncio.to_thread(faults, rig.parts.admin_url)
+        assert "gateway" not in found
+        assert f"start {name} again" in found[part].remedy
+        await asyncio.to_thread(server.start)
 
 
 async def test_a_killed_controller_is_missed_by_nobody_once_it_is_back(

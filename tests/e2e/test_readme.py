@@ -1,5 +1,6 @@
 """The Python and curl examples of README.md and docs/, run against the built-in configuration."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from qlm.cli.config.default import emulated_config
 from support.ports import free_port
-from support.qlm_process import QlmProcess, serving
+from support.qlm_process import QLM, QlmProcess, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -110,3 +111,16 @@ def test_a_curl_example_is_answered(words: list[str], served: QlmProcess, ended_
     assert ("data: [DONE]" in done.stdout) is streams
     printed = PRINTED.get(f"{shlex.join(['curl', *words])}\n")
     assert printed is None or printed.strip() == done.stdout
+
+
+def test_the_table_of_requests_has_the_columns_that_the_first_hour_shows(
+    served: QlmProcess, ended_id: str
+) -> None:
+    page = (ROOT / "docs/first-hour.md").read_text("utf-8")
+    (shown,) = re.findall(r"^request +model .*$", page, re.MULTILINE)
+    wide = {**os.environ, "COLUMNS": str(len(shown) + 20)}
+    argv = [str(QLM), "requests", "--url", served.admin_url]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True, env=wide)
+    (heads,) = [line for line in done.stdout.splitlines() if line.startswith("request ")]
+    assert heads.split() == shown.split()
+    assert ended_id in done.stdout

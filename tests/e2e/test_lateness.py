@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -168,11 +170,45 @@ def test_doctor_names_a_class_that_is_late_with_what_to_add(
 
 def test_doctor_names_an_instance_that_thrashes_with_what_to_do(served: QlmProcess) -> None:
     with _client(served) as client:
-        for _ in range(3):
-            for model in (OTHER, MODEL):
-                client.completions.create(model=model, prompt="Hi", max_tokens=2)
+        for model in (OTHER, MODEL, OTHER, MODEL):  # three swaps back
+            client.completions.create(model=model, prompt="Hi", max_tokens=2)
     check = "model swaps of i0"
     wait_until(lambda: check in faults(served.admin_url), "the swaps are counted")
     found = faults(served.admin_url)[check]
     assert "swaps brought back a model within 60 s" in found.detail
     assert f"give one of {MODEL}, {OTHER} an instance of its own" in found.remedy
+
+
+EARLIER_SDK: Final = "openai>=2,<3"
+"""An earlier major version than that of the other tests."""
+
+BOTH_CALLS: Final = """
+import json, sys
+import openai
+url, model, body = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+raw = client.completions.with_raw_response.create(model=model, prompt="Hi", extra_body=body)
+chat = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "extra_body": body}
+chunks = client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True})
+*_, last, usage = (chunk.model_dump() for chunk in chunks)
+seen = {"version": openai.__version__, "last": last["qlm"], "usage": usage["usage"]["qlm"]}
+print(json.dumps(seen | {"met": raw.headers["x-qlm-met"], "late_ms": raw.headers["x-qlm-late-ms"]}))
+"""
+
+
+def test_an_earlier_major_version_of_the_sdk_sees_it_in_a_whole_answer_and_in_a_stream(
+    served: QlmProcess,
+) -> None:
+    assert not openai.__version__.startswith("2.")
+    # Within 10 µs no answer is in time, without any load.
+    body = json.dumps({"max_tokens": 4, "slo": {"deadline_ms": 0.01}})
+    uv = shutil.which("uv", path=str(QLM.parent)) or "uv"
+    environment = ["--isolated", "--no-project", "--python", sys.executable, "--with", EARLIER_SDK]
+    argv = [uv, "--quiet", "run", *environment, "python", "-c", BOTH_CALLS, f"{served.url}/v1", MODEL, body]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["version"].startswith("2.")
+    assert (seen["met"], int(seen["late_ms"]) > 0) == ("false", True)
+    assert seen["last"] == seen["usage"]
+    assert (seen["last"]["met"], seen["last"]["late_ms"] > 0) == (False, True)

@@ -1,5 +1,6 @@
 """The Python and curl examples of README.md and docs/, run against the built-in configuration."""
 
+import json
 import os
 import re
 import shlex
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import openai
 import pytest
 
 from qlm.cli.config.default import emulated_config
+from support.flaky import wait_until
 from support.ports import free_port
 from support.qlm_process import QLM, QlmProcess, serving
 
@@ -124,3 +127,17 @@ def test_the_table_of_requests_has_the_columns_that_the_first_hour_shows(
     (heads,) = [line for line in done.stdout.splitlines() if line.startswith("request ")]
     assert heads.split() == shown.split()
     assert ended_id in done.stdout
+
+
+def test_qlm_serve_runs_batches(served: QlmProcess) -> None:
+    body = {"model": "mistral-7b", "prompt": "Hi", "max_tokens": 2}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body}
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none") as client:
+        file = client.files.create(file=("in.jsonl", json.dumps(line).encode()), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+        )
+        wait_until(lambda: client.batches.retrieve(batch.id).status == "completed", "the batch has ended")
+        counts = client.batches.retrieve(batch.id).request_counts
+    assert counts is not None
+    assert (counts.completed, counts.failed) == (1, 0)

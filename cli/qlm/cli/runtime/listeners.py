@@ -42,7 +42,7 @@ from qlm.gateway.batches.runner import run_batches
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.app import admin_app_of, app_of
 from qlm.gateway.http.connections.listener import Connections
-from qlm.gateway.http.derendered import answer_of
+from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
@@ -119,7 +119,7 @@ async def serve_gateway(
                 serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
             else:
                 serving = asyncio.create_task(workers.run())
-            batches = asyncio.create_task(run_batches(gateway, answer_of))
+            batches = asyncio.create_task(run_batches(gateway, LINE_ROUTES))
             try:
                 await asyncio.shield(serving)
             finally:

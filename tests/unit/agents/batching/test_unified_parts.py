@@ -121,7 +121,7 @@ def test_the_link_is_busy_until_its_loads_end() -> None:
 @pytest.mark.parametrize("late_s", [0.0, 1.5])
 @pytest.mark.parametrize("pause_s", [0.0, 2.0])
 @pytest.mark.parametrize("generated", [1, 40, 200])
-def test_a_price_is_the_quality_that_one_more_second_costs(
+def test_a_price_is_the_quality_that_one_more_second_costs_by_remaining_work(
     generated: int, pause_s: float, late_s: float
 ) -> None:
     seen_so_far = Timeline(Reader(1.0, 5.0))
@@ -142,7 +142,17 @@ def test_a_price_is_the_quality_that_one_more_second_costs(
 
     slope = (quality(0.0) - quality(1e-5)) / 1e-5
     price = float(prices(seen, demands(seen))[0])
-    assert price * int(seen.needed_blocks[0]) == pytest.approx(slope, rel=1e-4)
+    blocks = (row.prompt + generated + left / 2) / seen.machine.block_tokens
+    assert price * left * blocks == pytest.approx(slope, rel=1e-4)
+
+
+def test_who_runs_and_has_nearly_ended_has_a_higher_price_than_a_new_reader() -> None:
+    rows = [
+        reader("new", 0.5, generated=0, arrival_s=-0.5, read_end_s=None, prompt=160),
+        reader("nearly done", 0.5, Place.INSIDE, generated=100, prompt=160),
+    ]
+    new, done = prices(view(*rows), demands(view(*rows)))
+    assert done > new
 
 
 def test_who_runs_has_twice_the_price_and_no_reader_has_none() -> None:

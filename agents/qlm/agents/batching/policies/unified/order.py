@@ -39,10 +39,9 @@ def stages(view: View, needs: Demands, members: Flags, urgent: Flags, spare: Fla
     return stage
 
 
-def ordered(view: View, needs: Demands, stage: Ints, price: Floats) -> list[int]:
+def ordered(view: View, needs: Demands, stage: Ints, price: Floats) -> Ints:
     """Return the rows, most wanted first; equals in the order of the view."""
     within = np.where(stage < Stage.RESIDENT, needs.slack_s, view.arrival_s)
     within = np.where(stage == Stage.READER, -price, within)
     rank = np.where(stage < Stage.NEW, 0, view.rank)
-    rows: list[int] = np.lexsort((within, rank, stage)).tolist()
-    return rows
+    return np.asarray(np.lexsort((within, rank, stage)), np.int64)

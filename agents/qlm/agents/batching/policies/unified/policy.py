@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from qlm.agents.batching.decision import Decision
-from qlm.agents.batching.packing import packed
+from qlm.agents.batching.packing import Packing
 from qlm.agents.batching.policies.iterations import step_s
 from qlm.agents.batching.policies.unified.capacity import capacity
 from qlm.agents.batching.policies.unified.demands import Demands, demands
@@ -14,8 +14,13 @@ from qlm.agents.batching.policies.unified.loads import Loads, link_wait_s, loads
 from qlm.agents.batching.policies.unified.members import members
 from qlm.agents.batching.policies.unified.order import ordered, stages
 from qlm.agents.batching.policies.unified.prices import prices
+from qlm.agents.batching.policies.unified.speed import (
+    readers_falling_behind,
+    size_of_most_goodput,
+    who_runs_first,
+)
 from qlm.agents.batching.policies.unified.turns import spare, urgent
-from qlm.agents.batching.view import View
+from qlm.agents.batching.view import Ints, View
 from qlm.domain.ids import RequestId
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S
 
@@ -46,7 +51,8 @@ class Unified:
         if not view.ids:
             return Decision(run=())
         needs, load = demands(view), loads(view)
-        run = packed(view, self._order(view, needs, load), skips=True)
+        rows = self._batch(view, needs, load)
+        run = [view.ids[row] for row in rows.tolist()]
         return Decision(
             run=tuple(run),
             recompute=_recomputed(view, load, run),
@@ -68,11 +74,24 @@ class Unified:
         waiting = int((~part & ~view.inside).sum())
         return max(slots, int((share * tokens_per_s - pace.sum()) / mean) - waiting)
 
-    def _order(self, view: View, needs: Demands, load: Loads) -> list[int]:
+    def _batch(self, view: View, needs: Demands, load: Loads) -> Ints:
+        """Return the rows to run: what fits into memory and slots, and no more than speed allows."""
+        stage, order = self._order(view, needs, load)
+        packing = Packing(view)
+        rows = packing.rows(order, skips=True)
+        if not readers_falling_behind(view, needs, stage, rows).any():
+            return rows
+        rows = packing.rows(who_runs_first(view, stage, order), skips=True)
+        reads = readers_falling_behind(view, needs, stage, rows)
+        return rows[: max(len(packing.fixed), size_of_most_goodput(view, needs, rows, reads))]
+
+    def _order(self, view: View, needs: Demands, load: Loads) -> tuple[Ints, Ints]:
+        """Return the stage of each row, and the rows in order."""
         part = members(view, needs, capacity(view), self._admission_share)
         due = urgent(view, needs, part, load.takes_s, link_wait_s(view))
         waits = spare(view, needs, part, load.takes_s)
-        return ordered(view, needs, stages(view, needs, part, due, waits), prices(view, needs))
+        stage = stages(view, needs, part, due, waits)
+        return stage, ordered(view, needs, stage, prices(view, needs))
 
 
 def _recomputed(view: View, load: Loads, run: list[RequestId]) -> frozenset[RequestId]:

@@ -1,12 +1,18 @@
-"""Price of a reader: the quality of experience that one second of idling costs, per block of KV cache.
+"""Price of a reader: the quality of experience that a second of idling costs, by what is left to serve of it.
 
 With r the rate, g tokens generated and n to come, l = g + n, and h = l / (2 r) half the time to read them:
 
     QoE* = h / (h + m);  m = (sum of lateness so far + idle n) / l
-    price = -dQoE* / d idle / blocks = h / (h + m)^2  n / l / blocks
+    price = -dQoE* / d idle / (n blocks) = h / (h + m)^2 / (l blocks)
 
-A pause delays only the tokens to come, hence n / l. With slack in place of the price, QoE fell from 0.96 to
-between 0.82 and 0.85 in overload: it protects long answers, whose blocks would serve several short ones.
+with the mean number of KV blocks while the tokens to come are generated. A pause delays only those, hence a
+factor n / l of the quality, in which n cancels out.
+
+That is the rule of cost over remaining work, which minimises the total cost of delay where not all can be
+served in time. By block alone, without the n, a new request is worth more than one that has nearly ended, so
+in overload answers were interrupted shortly before their end (docs/batch-policy-unified.md has the figures).
+With slack in place of the price, QoE fell from 0.96 to between 0.82 and 0.85: it protects long answers, whose
+blocks would serve several short ones.
 """
 
 from typing import Final
@@ -30,5 +36,6 @@ def prices(view: View, needs: Demands) -> Floats:
     length = view.generated + needs.left
     half_s = length / (2 * rate)
     late_s = (view.late_sum_s + needs.idle_s * needs.left) / length
-    price = half_s / (half_s + late_s) ** 2 * (needs.left / length) / view.needed_blocks
+    blocks = (view.tokens + needs.left / 2) / view.machine.block_tokens
+    price = half_s / (half_s + late_s) ** 2 / (length * blocks)
     return np.where(needs.reads, price * np.where(view.inside, INSIDE_FACTOR, 1.0), 0.0)

@@ -14,6 +14,7 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.keys.asking import asked_key, operator_refusal
 from qlm.gateway.keys.key_ring import FRESH_S, READS_APART_S, STALE_MAX_S, KeyRing
+from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.keys.secret import digest_of, make_key
 from qlm.store.embedded.api_keys import MemoryApiKeys
 
@@ -210,3 +211,24 @@ def test_durations_are_read_and_bounded() -> None:
     for text in ("", "24", "24 h", "0h", "1w", "-1h", "59s", "8d", "1e3s", "²h"):
         with pytest.raises(InvalidValueError, match="from 1m to 7d"):
             duration_s("window", text, 60, 604_800)
+
+
+async def test_keys_that_are_gone_are_logged_once(
+    ring: KeyRing, store: Store, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await ring.find(SECRET) == KEY
+    for key in (KEY, OPERATOR):
+        await store.remove_api_key(key.id)
+    for _ in range(3):
+        clock.now_s += 60.0
+        assert await ring.find(SECRET) is None
+    assert caplog.text.count("all 2 API keys are gone") == 1
+
+
+async def test_a_deployment_that_needs_keys_and_has_none_is_warned(store: Store) -> None:
+    assert await missing_keys(store, required=True) == ()
+    for key in (KEY, OPERATOR):
+        await store.remove_api_key(key.id)
+    assert await missing_keys(store, required=False) == ()
+    (warning,) = await missing_keys(store, required=True)
+    assert "qlm keys create" in warning

@@ -87,7 +87,8 @@ def _disk(client: AdminClient) -> Finding:
 
 def _store(client: AdminClient) -> list[Finding]:
     remedy = (
-        "a setting: change it in redis.conf and with CONFIG SET; lost requests: let clients send them again"
+        "a setting: change it in redis.conf and with CONFIG SET; lost requests: let clients send them again; "
+        "lost API keys: make them with `qlm keys create`, and give them to the clients"
     )
     return [Finding("store", False, each, remedy) for each in _warnings(client, "/admin/v1/store")]
 

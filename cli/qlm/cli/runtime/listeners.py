@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +44,7 @@ from qlm.gateway.http.app import admin_app_of, app_of
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
+from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
@@ -238,6 +239,9 @@ async def announce(config: Config, backends: Backends) -> None:
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     for exposure in exposures(config):
         log.warning("%s", exposure)
+    with suppress(StoreUnavailableError):
+        for warning in await missing_keys(backends.store, required=config.http.keys_required):
+            log.warning("%s", warning)
     while ready != wanted:
         for status in await _live(backends):
             up = EngineState.AWAKE in dict(status.engines).values()

@@ -93,7 +93,11 @@ def configured(config: Config) -> Configured:
         )
         for each in config.instances
     ]
-    return Configured(instances=instances, data_dir=config.data_dir if config.embedded else None)
+    return Configured(
+        instances=instances,
+        data_dir=config.data_dir if config.embedded else None,
+        keys_required=config.http.keys_required,
+    )
 
 
 def storage(config: Config, clock: Clock) -> Storage | None:

@@ -32,10 +32,12 @@ class Configured:
     Attributes:
         instances: All instances of the deployment.
         data_dir: Folder of the embedded queue; None if queue and state are servers.
+        keys_required: Clients need an API key.
     """
 
     instances: Sequence[ConfiguredInstance] = ()
     data_dir: Path | None = None
+    keys_required: bool = False
 
 
 NOTHING_CONFIGURED: Final = Configured()

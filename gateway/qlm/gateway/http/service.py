@@ -14,6 +14,7 @@ from qlm.gateway.api.fields.openai import Model, ModelList
 from qlm.gateway.api.fields.service import Disk, Health, Listeners, Readiness, StoreSettings
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.responses import Json, NotReady
+from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.observability.metrics import CONTENT_TYPE
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.readiness import readiness
@@ -79,9 +80,9 @@ def _model(gateway: Gateway, served: ServedModel) -> Model:
 
 async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
     """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, and the disk it is on."""
-    return Json(
-        {"warnings": list(await gateway.store.warnings()), "disk": _disk(gateway.configured.data_dir)}
-    )
+    configured = gateway.configured
+    keys = await missing_keys(gateway.store, required=configured.keys_required)
+    return Json({"warnings": [*await gateway.store.warnings(), *keys], "disk": _disk(configured.data_dir)})
 
 
 async def get_listeners(gateway: Gateway, request: HttpRequest) -> Json[Listeners]:

@@ -1,6 +1,7 @@
 """The API keys as a gateway knows them: read from the shared state, looked up in memory."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -8,6 +9,8 @@ from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ports.api_keys import ApiKey, ApiKeys
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.keys.secret import digest_of
+
+_log = logging.getLogger(__name__)
 
 FRESH_S: Final = 2.0
 """Age at which the known keys are read again: a revoked key is refused everywhere after this time."""
@@ -72,6 +75,12 @@ class KeyRing:
                 self._failed = self._clock.now_ns(), error
                 self._go_on_without(error, age_s)
                 return
+            if self._by_digest and not keys:
+                _log.error(
+                    "all %d API keys are gone from the shared state; if it was emptied, make them again "
+                    "with `qlm keys create`: until then every call gets 401",
+                    len(self._by_digest),
+                )
             self._by_digest, self._read_ns = {key.digest: key for key in keys}, now_ns
 
     def _go_on_without(self, error: StoreUnavailableError, age_s: float) -> None:

@@ -24,6 +24,9 @@ URGENT: Final = {"ttft_ms": 500.0}
 PROBE_S: Final = 0.25
 PROBE_TOKENS: Final = 4
 
+COUNT_S: Final = 60.0
+"""Time in which the store must list all requests."""
+
 
 class Traffic:
     """Requests of a round.
@@ -99,9 +102,18 @@ async def until(holds: Callable[[], bool], limit_s: float) -> bool:
 
 
 async def count_ends(admin_url: str, ends: dict[str, int]) -> None:
-    """Count the ends in the event history of each request that the store knows."""
+    """Count the ends in the event history of each request that the store knows.
+
+    Raises:
+        RuntimeError: The gateway refuses to list them; its message has the answer.
+    """
+    over_s = time.monotonic() + COUNT_S
     async with httpx.AsyncClient(base_url=admin_url, timeout=60) as client:
-        answer = await client.get("/admin/v1/requests", params={"limit": 10_000})
-    for each in answer.raise_for_status().json()["requests"]:
+        # The list is long: on a busy machine the store may not return it in time at the first try.
+        while (answer := await client.get("/admin/v1/requests", params={"limit": 10_000})).status_code != 200:
+            if time.monotonic() > over_s:
+                raise RuntimeError(f"requests are not listed: {answer.status_code} {answer.text[:300]}")
+            await asyncio.sleep(1.0)
+    for each in answer.json()["requests"]:
         times = sum(event["what"] == "ended" for event in each["events"])
         ends[each["id"]] = max(ends.get(each["id"], 0), times)

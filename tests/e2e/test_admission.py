@@ -121,7 +121,7 @@ def _at(
 
 @pytest.fixture
 def visitor(served: QlmProcess) -> Iterator[Visitor]:
-    with httpx.Client(base_url=served.url, timeout=30) as http:
+    with httpx.Client(base_url=served.url, timeout=120) as http:
         yield Visitor(http, served.admin_url)
 
 
@@ -170,7 +170,7 @@ def choosy() -> Iterator[QlmProcess]:
 
 
 def test_who_comes_back_as_reported_is_taken_in_also_where_the_model_is_in_use(choosy: QlmProcess) -> None:
-    with httpx.Client(base_url=choosy.url, timeout=30) as http:
+    with httpx.Client(base_url=choosy.url, timeout=120) as http:
 
         def ask(**slo: float) -> httpx.Response:
             objective = {"deadline_ms": 1000 * RETRY_DEADLINE_S, **slo}

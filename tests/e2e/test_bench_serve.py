@@ -28,7 +28,7 @@ def served() -> Iterator[QlmProcess]:
 
 def bench(*arguments: str) -> str:
     done = subprocess.run(
-        [str(QLM), "bench", *arguments], capture_output=True, text=True, timeout=100, check=False
+        [str(QLM), "bench", *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -74,7 +74,7 @@ def difference_s(served: QlmProcess, file: Path, endpoint: str) -> float:
 
 def reading(served: QlmProcess) -> dict[str, float]:
     """Return the gateway's metrics of readers, added up; 0 before the first request."""
-    text = httpx.get(f"{served.admin_url}/metrics").text
+    text = httpx.get(f"{served.admin_url}/metrics", timeout=120).text
     found = {}
     for name in ("idle_seconds_sum", "idle_seconds_count", "stalls_total"):
         try:
@@ -101,5 +101,5 @@ def test_an_objective_in_headers_is_the_gateways_too(served: QlmProcess) -> None
     load = "--request-rate inf --num-prompts 3 --input-len 10 --output-len 4"
     output = bench(served.url, *load.split(), "--slo", "deadline:9000", "--slo-as", "headers", "--json")
     assert json.loads(output)["slo_met_share"] == 1
-    listed = httpx.get(f"{served.admin_url}/admin/v1/requests?limit=3").json()["requests"]
+    listed = httpx.get(f"{served.admin_url}/admin/v1/requests?limit=3", timeout=120).json()["requests"]
     assert [".deadline-" in each["queue"] for each in listed] == [True] * 3

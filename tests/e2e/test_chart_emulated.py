@@ -61,7 +61,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def answers(gateway: Place) -> bool:
     admin_url = f"http://127.0.0.1:{gateway.listening['admin']}"
     try:
-        ready = httpx.get(f"http://127.0.0.1:{gateway.port}/readyz").status_code == 200
+        ready = httpx.get(f"http://127.0.0.1:{gateway.port}/readyz", timeout=120).status_code == 200
         return ready and awake_instances(admin_url, gateway.environment["QLM_ADMIN_TOKEN"]) == 3
     except httpx.TransportError:
         return False
@@ -81,7 +81,7 @@ def test_every_container_of_the_chart_runs(running: Running) -> None:
 def test_requests_go_through_every_gateway_for_every_model(running: Running) -> None:
     for gateway in ("r-qlm-gateway-0", "r-qlm-gateway-1"):
         url = running.url(gateway)
-        listed = httpx.get(f"{url}/v1/models").raise_for_status().json()["data"]
+        listed = httpx.get(f"{url}/v1/models", timeout=120).raise_for_status().json()["data"]
         assert {each["id"] for each in listed} == MODELS
         for model in sorted(MODELS):
             body = {"model": model, "prompt": "a story", "max_tokens": 20, "ignore_eos": True}
@@ -94,7 +94,7 @@ def test_probes_ask_what_is_there(running: Running) -> None:
         probes = [each["httpGet"] for key, each in place.pod.container.items() if key.endswith("Probe")]
         for asked in probes:
             url = f"http://127.0.0.1:{place.listening[asked['port']]}{asked['path']}"
-            assert httpx.get(url).status_code == 200, (name, url)
+            assert httpx.get(url, timeout=120).status_code == 200, (name, url)
 
 
 def test_the_example_client_gets_over_grpc_what_http_answers(running: Running) -> None:
@@ -120,8 +120,8 @@ def test_every_process_tells_its_metrics(running: Running) -> None:
         listener = "admin" if place.pod.component == "gateway" else "monitor"
         url = f"http://127.0.0.1:{place.listening[listener]}/metrics"
         known = {"authorization": f"Bearer {place.environment['QLM_ADMIN_TOKEN']}"}
-        assert "qlm_broker_up 1.0" in httpx.get(url, headers=known).raise_for_status().text, name
-        assert httpx.get(url).status_code == 401, name
+        assert "qlm_broker_up 1.0" in httpx.get(url, headers=known, timeout=120).raise_for_status().text, name
+        assert httpx.get(url, timeout=120).status_code == 401, name
 
 
 def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:

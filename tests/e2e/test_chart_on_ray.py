@@ -65,7 +65,7 @@ class Running:
             gateway = self.places[GATEWAY]
             url = f"http://127.0.0.1:{gateway.listening['admin']}/admin/v1/instances"
             known = {"authorization": f"Bearer {gateway.environment['QLM_ADMIN_TOKEN']}"}
-            answer = httpx.get(url, headers=known)
+            answer = httpx.get(url, headers=known, timeout=120)
             if answer.status_code == 200:
                 return {each["id"] for each in answer.json()["instances"] if each["active_model"]}
         return set()
@@ -156,7 +156,7 @@ def test_probes_ask_what_is_there(running: Running) -> None:
                 ((how, what),) = ((how, probe[how]) for how in ("tcpSocket", "httpGet") if how in probe)
                 port = place.listening[what["port"]]
                 if how == "httpGet":
-                    httpx.get(f"http://127.0.0.1:{port}{what['path']}").raise_for_status()
+                    httpx.get(f"http://127.0.0.1:{port}{what['path']}", timeout=120).raise_for_status()
                 else:
                     socket.create_connection(("127.0.0.1", port), timeout=10).close()
                 asked.add((name, key))

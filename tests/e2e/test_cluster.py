@@ -41,7 +41,7 @@ async def stream(url: str, n: int, seen: list[tuple[int, str]], *, tokens: int =
         "stream": True,
     }
     async with (
-        httpx.AsyncClient(base_url=url, timeout=100) as client,
+        httpx.AsyncClient(base_url=url, timeout=120) as client,
         client.stream("POST", "/v1/completions", json=body, headers={"x-qlm-stream": "resumable"}) as answer,
     ):
         assert answer.status_code == 200
@@ -71,7 +71,7 @@ async def started(seen: list[tuple[int, str]], events: int) -> None:
 
 async def reference(url: str, n: int, *, tokens: int = TOKENS) -> str:
     body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": tokens, "ignore_eos": True}
-    async with httpx.AsyncClient(base_url=url, timeout=100) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         answer = await client.post("/v1/completions", json=body)
         text: str = answer.raise_for_status().json()["choices"][0]["text"]
         return text
@@ -79,14 +79,14 @@ async def reference(url: str, n: int, *, tokens: int = TOKENS) -> str:
 
 async def submit_detached(url: str, n: int, *, tokens: int = TOKENS) -> str:
     body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": tokens, "ignore_eos": True}
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         answer = await client.post("/v1/completions", json=body, headers={"Prefer": "respond-async"})
         assert answer.status_code == 202
         return str(answer.json()["id"])
 
 
 async def wait_ended(url: str, id: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         while True:
             seen: dict[str, Any] = (await client.get(f"/v1/requests/{id}")).raise_for_status().json()
             if seen["status"] == "ended":
@@ -96,7 +96,7 @@ async def wait_ended(url: str, id: str) -> dict[str, Any]:
 
 async def busy_instance(admin_url: str) -> str:
     """Wait until some instance reports at least twelve running requests, half a second ago; return it."""
-    async with httpx.AsyncClient(base_url=admin_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=admin_url, timeout=120) as client:
         while True:
             listed = (await client.get("/admin/v1/instances")).json()["instances"]
             for each in listed:
@@ -124,7 +124,7 @@ async def test_kill_9_of_an_agent_under_load_loses_repeats_and_misses_nothing(ru
         assert record["outcome"] == "length"
         assert record["response"]["choices"][0]["text"] == expected[n % 4]
     moved = 0
-    async with httpx.AsyncClient(base_url=running.admin_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=running.admin_url, timeout=120) as client:
         listed = (await client.get("/admin/v1/requests", params={"limit": 200})).json()["requests"]
         for each in listed:
             what = [event["what"] for event in each["events"]]
@@ -139,7 +139,7 @@ async def test_a_stream_cut_by_a_gateways_death_resumes_on_another_gateway(runni
     seen: list[tuple[int, str]] = []
     reading = asyncio.create_task(stream(first.url, 7, seen))
     await started(seen, 10)
-    async with httpx.AsyncClient(base_url=second.url, timeout=100) as client:
+    async with httpx.AsyncClient(base_url=second.url, timeout=120) as client:
         listed = (await client.get(f"{second.admin_url}/admin/v1/requests", params={"limit": 1})).json()[
             "requests"
         ]

@@ -63,7 +63,7 @@ def test_the_containers_answer_requests_for_each_model(running: dict[str, Contai
     url = f"http://127.0.0.1:{running['gateway'].port('http')}"
     for model in sorted(MODELS):
         body = {"model": model, "prompt": "a story", "max_tokens": 8}
-        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).raise_for_status().json()
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120).raise_for_status().json()
         assert answer["usage"]["completion_tokens"] == 8
 
 
@@ -77,9 +77,9 @@ def test_prometheus_scrapes_each_of_them(running: dict[str, Container]) -> None:
     for target in targets:
         name, port = target.split(":")
         url = f"http://127.0.0.1:{running[name].port(sections[int(port)])}/metrics"
-        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, timeout=120).status_code == 401
         token = {"authorization": f"Bearer {VARIABLES['QLM_ADMIN_TOKEN']}"}
-        assert "\nqlm_" in httpx.get(url, headers=token).raise_for_status().text
+        assert "\nqlm_" in httpx.get(url, headers=token, timeout=120).raise_for_status().text
 
 
 @pytest.mark.servers

@@ -47,7 +47,7 @@ async def test_200_accepted_requests_survive_kill_9_and_end_exactly_once() -> No
 
 
 async def accept_many(url: str) -> list[str]:
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
 
         async def accept(n: int) -> str:
             body = {"model": "mistral-7b", "prompt": f"{n}", "max_tokens": 120, "ignore_eos": True}
@@ -59,14 +59,14 @@ async def accept_many(url: str) -> list[str]:
 
 
 async def look(url: str, ids: list[str]) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
         answers = await asyncio.gather(*(client.get(f"/v1/requests/{id}") for id in ids))
         return {id: answer.raise_for_status().json() for id, answer in zip(ids, answers, strict=True)}
 
 
 async def wait_all_ended(process: QlmProcess, ids: list[str]) -> dict[str, Any]:
     """Wait until every request has ended; the test's timeout bounds it."""
-    async with httpx.AsyncClient(base_url=process.admin_url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=process.admin_url, timeout=120) as client:
         while True:
             listed = (await client.get("/admin/v1/requests", params={"limit": 1000})).json()["requests"]
             if sum(each["status"] == "ended" for each in listed) >= len(ids):

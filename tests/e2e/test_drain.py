@@ -33,11 +33,11 @@ def body(n: int, **more: Any) -> dict[str, Any]:
 
 def qlm(admin_url: str, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [str(QLM), *words, "--url", admin_url]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
 async def listed(admin_url: str, what: str, **where: Any) -> dict[str, dict[str, Any]]:
-    async with httpx.AsyncClient(base_url=admin_url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=admin_url, timeout=120) as http:
         found = (await http.get(f"/admin/v1/{what}", params=where)).raise_for_status().json()[what]
     return {each["id"]: each for each in found}
 
@@ -130,7 +130,7 @@ def test_qlm_serve_goes_on_without_the_drained_instance() -> None:
             return list(await listed(process.admin_url, "instances")) == ["i1"]
 
         asyncio.run(until(one_left, 30))
-        answer = httpx.post(f"{process.url}/v1/completions", json=body(0, max_tokens=20), timeout=60)
+        answer = httpx.post(f"{process.url}/v1/completions", json=body(0, max_tokens=20), timeout=120)
         assert answer.status_code == 200
         assert process.alive
         shown = qlm(process.admin_url, "instances", "--json")

@@ -136,12 +136,14 @@ async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(runn
 def test_metrics_of_workers_are_those_of_the_process_and_it_stops_in_order(running: QlmProcess) -> None:
     running.wait_ready(instances=1)
     answer = httpx.post(
-        f"{running.url}/v1/completions", json={"model": "mistral-7b", "prompt": "a", "max_tokens": 2}
+        f"{running.url}/v1/completions",
+        json={"model": "mistral-7b", "prompt": "a", "max_tokens": 2},
+        timeout=LIMIT_S,
     )
     assert answer.status_code == 200
 
     def counted() -> bool:
-        text = httpx.get(f"{running.admin_url}/metrics").text
+        text = httpx.get(f"{running.admin_url}/metrics", timeout=120).text
         lines = [line for line in text.splitlines() if line.startswith("qlm_gateway_accepted_total")]
         return sum(float(line.split()[-1]) for line in lines) == 1
 

@@ -39,7 +39,9 @@ def known_answers(controller: QlmProcess, lives: int) -> float:
         return 0.0
     try:
         return value(
-            httpx.get(f"http://{addresses[-1]}/metrics").text, "qlm_controller_known_answers", model=MODEL
+            httpx.get(f"http://{addresses[-1]}/metrics", timeout=120).text,
+            "qlm_controller_known_answers",
+            model=MODEL,
         )
     except (KeyError, httpx.HTTPError):
         return 0.0
@@ -49,7 +51,7 @@ def answered(url: str) -> None:
     body: dict[str, Any] = {"model": MODEL, "prompt": "Hi", "max_tokens": TOKENS, "ignore_eos": True}
     body["slo"] = {"deadline_ms": 60_000}
     for _ in range(ANSWERS):
-        assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=120).status_code == 200
 
 
 def test_the_next_controller_knows_the_lengths_that_a_killed_one_had_learned(
@@ -60,22 +62,22 @@ def test_the_next_controller_knows_the_lengths_that_a_killed_one_had_learned(
     url = f"{running.admin_url}/admin/v1/history"
 
     def is_kept() -> bool:
-        answer = httpx.get(url)
+        answer = httpx.get(url, timeout=120)
         if answer.status_code != 200:
             return False
         classes = history_from_plain(answer.json()).classes.values()
         return sum(record.former_answers for record in classes) > ANSWERS - 0.5
 
     wait_until(is_kept, "the history is kept")
-    kept = httpx.get(url).content
+    kept = httpx.get(url, timeout=120).content
     running.controller.kill()
-    assert httpx.get(url).content == kept
+    assert httpx.get(url, timeout=120).content == kept
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.delete(f"{NAME}:classes") == 1
     running.controller.start()
     wait_until(lambda: known_answers(running.controller, 2) >= ANSWERS, "it knows the answers")
     running.controller.terminate()
-    assert httpx.get(url).content != kept, "it keeps what it knows at its end"
-    (record,) = history_from_plain(httpx.get(url).json()).classes.values()
+    assert httpx.get(url, timeout=120).content != kept, "it keeps what it knows at its end"
+    (record,) = history_from_plain(httpx.get(url, timeout=120).json()).classes.values()
     assert record.counts.answers == pytest.approx(ANSWERS)
     assert record.counts.all_tokens == pytest.approx(ANSWERS * TOKENS, rel=0.2)

@@ -67,14 +67,18 @@ async def streams(served: QlmProcess) -> AsyncIterator[Streams]:
 
 
 def restarts(process: QlmProcess) -> float:
-    lines = httpx.get(f"{process.admin_url}/metrics").text.splitlines()
+    lines = httpx.get(f"{process.admin_url}/metrics", timeout=120).text.splitlines()
     counted = (line for line in lines if line.startswith("qlm_agent_engine_restarts_total"))
     return sum(float(line.split()[-1]) for line in counted)
 
 
 def running(process: QlmProcess) -> dict[str, int]:
     """Return how many requests each live instance runs."""
-    listed = httpx.get(f"{process.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
+    listed = (
+        httpx.get(f"{process.admin_url}/admin/v1/instances", timeout=120)
+        .raise_for_status()
+        .json()["instances"]
+    )
     return {each["id"]: int(each["running"]) for each in listed}
 
 

@@ -96,7 +96,7 @@ def _grpc(served: QlmProcess) -> dict[str, Any]:
 
 
 def _state(served: QlmProcess, id: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{served.url}/v1/requests/{id}").raise_for_status().json()
+    found: dict[str, Any] = httpx.get(f"{served.url}/v1/requests/{id}", timeout=120).raise_for_status().json()
     assert found["met"] is False
     assert found["late_by_s"] == pytest.approx(
         found["ended_s"] - found["arrival_s"] - DEADLINE_MS / 1000, abs=1e-3

@@ -23,7 +23,7 @@ def served() -> Iterator[QlmProcess]:
 
 def qlm(served: QlmProcess, *arguments: str) -> str:
     called = [str(QLM), "plan", *arguments, "--url", served.admin_url]
-    done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(called, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -36,7 +36,7 @@ def submit(client: httpx.Client) -> str:
 
 
 def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
-    with httpx.Client(base_url=served.url, timeout=30) as client:
+    with httpx.Client(base_url=served.url, timeout=120) as client:
 
         def about(id: str) -> dict[str, Any]:
             reported: dict[str, Any] = client.get(f"{served.admin_url}/admin/v1/requests/{id}").json()
@@ -64,7 +64,7 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
 
 def test_the_plan_generator_takes_over_once_its_code_is_compiled(served: QlmProcess) -> None:
     """Until then, and if it were never to come, earliest deadline first plans."""
-    with httpx.Client(base_url=served.url, timeout=30) as client:
+    with httpx.Client(base_url=served.url, timeout=120) as client:
         give_up_s = time.monotonic() + 100
         while not ("made by fast" in (text := qlm(served, "show")) or "the earlier plan, kept" in text):
             assert time.monotonic() < give_up_s, text

@@ -29,7 +29,7 @@ async def until(
 async def test_three_models_take_turns_on_one_instance() -> None:
     models = ("mistral-7b", "llama-3-8b", "vicuna-13b")
     with serving(emulated(*models, time_scale=0.1)) as process:
-        async with httpx.AsyncClient(base_url=process.url, timeout=100) as client:
+        async with httpx.AsyncClient(base_url=process.url, timeout=120) as client:
             answers = await asyncio.gather(*(ask(client, models[n % 3], n) for n in range(30)))
             assert {answer["usage"]["completion_tokens"] for answer in answers} == {20}
             await until(
@@ -43,7 +43,7 @@ async def test_an_urgent_request_overtakes_a_full_batch_load_which_then_finishes
     config = emulated("mistral-7b", time_scale=1.0, accelerator="A10")
     config["instances"][0]["seqs_max"] = 8
     with serving(config) as process:
-        async with httpx.AsyncClient(base_url=process.url, timeout=100) as client:
+        async with httpx.AsyncClient(base_url=process.url, timeout=120) as client:
             instances = (await client.get(f"{process.admin_url}/admin/v1/instances")).json()["instances"]
             places = instances[0]["capacity"]["seqs_max"]
             alone = await ask(client, "mistral-7b", 0, max_tokens=150, service_tier="flex")

@@ -65,11 +65,11 @@ def wait(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
 def test_every_process_is_ready_and_tells_what_promtool_accepts(running: Cluster) -> None:
     reported = {}
     for part, address in addresses(running).items():
-        assert httpx.get(f"http://{address}/readyz").json()["status"] == "ok"
-        assert httpx.get(f"http://{address}/healthz").json() == {"status": "ok"}
-        reported[part] = httpx.get(f"http://{address}/metrics").text
+        assert httpx.get(f"http://{address}/readyz", timeout=120).json()["status"] == "ok"
+        assert httpx.get(f"http://{address}/healthz", timeout=120).json() == {"status": "ok"}
+        reported[part] = httpx.get(f"http://{address}/metrics", timeout=120).text
         assert problems(reported[part]) == []
-    assert httpx.get(f"http://{addresses(running)['agent']}/readyz").json()["i0"] == "ok"
+    assert httpx.get(f"http://{addresses(running)['agent']}/readyz", timeout=120).json()["i0"] == "ok"
     assert value(reported["controller"], "qlm_controller_live_instances", accelerator="A100") == 1
     assert (
         value(reported["agent"], "qlm_agent_engine_state", model=MODEL, state="awake", qlm_instance="i0") == 1
@@ -80,10 +80,12 @@ def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(
     running: Cluster, start_prometheus: Callable[..., AbstractContextManager[Prometheus]]
 ) -> None:
     body = {"model": MODEL, "prompt": "hello", "max_tokens": 5, "slo": {"deadline_ms": 60_000}}
-    assert httpx.post(f"{running.url}/v1/completions", json=body, timeout=60).status_code == 200
+    assert httpx.post(f"{running.url}/v1/completions", json=body, timeout=120).status_code == 200
     targets = addresses(running)
     for address in targets.values():
-        assert promtool("check", "metrics", text=httpx.get(f"http://{address}/metrics").text) == ""
+        assert (
+            promtool("check", "metrics", text=httpx.get(f"http://{address}/metrics", timeout=120).text) == ""
+        )
     assert promtool("check", "rules", str(RULES)) == ""
     with start_prometheus(targets, RULES) as prometheus:
         wait(lambda: len(prometheus.query("up == 1")) == len(targets))
@@ -111,7 +113,7 @@ def test_a_trace_crosses_all_processes(running: Cluster, collector: Collector) -
     trace = secrets.token_hex(16)
     body = {"model": MODEL, "prompt": "hello", "max_tokens": 5}
     headers = {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
-    assert httpx.post(f"{running.url}/v1/completions", json=body, headers=headers, timeout=60).is_success
+    assert httpx.post(f"{running.url}/v1/completions", json=body, headers=headers, timeout=120).is_success
     wait(lambda: len(collector.of(trace)) == 4, timeout_s=60)
     assert {span.name: span.service for span in collector.of(trace).values()} == {
         "qlm.request": "qlm-gateway",

@@ -72,7 +72,7 @@ async def listed(serving: QlmProcess, http: httpx.AsyncClient, what: str) -> dic
 
 
 async def test_what_fits_serves_and_what_fits_nowhere_is_reported(serving: QlmProcess) -> None:
-    async with httpx.AsyncClient(base_url=serving.url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=serving.url, timeout=120) as http:
         answers = await asyncio.gather(
             *(http.post("/v1/completions", json=body(n, max_tokens=20)) for n in range(20))
         )
@@ -86,7 +86,7 @@ async def test_what_fits_serves_and_what_fits_nowhere_is_reported(serving: QlmPr
 
 async def test_each_actor_tells_of_its_instance(serving: QlmProcess) -> None:
     reported = set()
-    async with httpx.AsyncClient(timeout=60) as http:
+    async with httpx.AsyncClient(timeout=120) as http:
         for port in range(MONITOR_PORT, MONITOR_PORT + PORTS):
             with contextlib.suppress(httpx.TransportError):
                 text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
@@ -98,7 +98,7 @@ async def test_each_actor_tells_of_its_instance(serving: QlmProcess) -> None:
 
 
 async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: QlmProcess) -> None:
-    async with httpx.AsyncClient(base_url=serving.url, timeout=100) as http:
+    async with httpx.AsyncClient(base_url=serving.url, timeout=120) as http:
 
         async def text(n: int) -> str:
             answer = (await http.post("/v1/completions", json=body(n))).raise_for_status().json()

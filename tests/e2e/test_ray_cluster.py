@@ -45,11 +45,15 @@ def config(rabbitmq: RabbitMQ, redis: RedisServer) -> dict[str, Any]:
 
 def ask(url: str) -> None:
     body = {"model": MODEL, "prompt": "a story", "max_tokens": 20}
-    httpx.post(f"{url}/v1/completions", json=body, timeout=60).raise_for_status()
+    httpx.post(f"{url}/v1/completions", json=body, timeout=120).raise_for_status()
 
 
 def awake(gateway: QlmProcess) -> set[str]:
-    found = httpx.get(f"{gateway.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
+    found = (
+        httpx.get(f"{gateway.admin_url}/admin/v1/instances", timeout=120)
+        .raise_for_status()
+        .json()["instances"]
+    )
     return {each["id"] for each in found if each["active_model"]}
 
 

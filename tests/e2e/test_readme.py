@@ -79,7 +79,7 @@ def served() -> Iterator[QlmProcess]:
 def ended_id(served: QlmProcess) -> str:
     """The id of an answered request."""
     body = {"model": "mistral-7b", "prompt": "Hi", "max_tokens": 60, "ignore_eos": True}
-    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60)
+    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=120)
     return answer.raise_for_status().headers["x-request-id"]
 
 
@@ -93,7 +93,7 @@ def test_there_are_examples() -> None:
 def test_a_python_example_prints_an_answer(code: str, served: QlmProcess) -> None:
     here = code.replace("http://127.0.0.1:8000", served.url).replace("127.0.0.1:8001", served.grpc_address)
     done = subprocess.run(
-        [sys.executable, "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
@@ -108,7 +108,7 @@ def test_a_curl_example_is_answered(words: list[str], served: QlmProcess, ended_
         return word.replace("$ID", ended_id)
 
     argv = ["curl", "--fail", "--silent", "--show-error", *map(here, words)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     streams = '"stream": true' in " ".join(words) or "/events" in " ".join(words)
     assert ("data: [DONE]" in done.stdout) is streams

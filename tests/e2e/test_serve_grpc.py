@@ -33,11 +33,11 @@ def served() -> Iterator[QlmProcess]:
 def test_the_example_client_prints_the_answer_though_its_first_gateway_is_dead(served: QlmProcess) -> None:
     dead = f"127.0.0.1:{free_port()}"
     argv = [sys.executable, str(CLIENT), "mistral-7b", "Why is the sky blue?", dead, served.grpc_address]
-    printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
     body = {"model": "mistral-7b", "prompt": "Why is the sky blue?", "max_tokens": 100}
-    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60).raise_for_status()
+    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=120).raise_for_status()
     assert printed == answer.json()["choices"][0]["text"] + "\n"
-    metrics = httpx.get(f"{served.admin_url}/metrics").text
+    metrics = httpx.get(f"{served.admin_url}/metrics", timeout=120).text
     assert 'kind="stream",model="mistral-7b"' in metrics, "both doors count in the same place"
 
 

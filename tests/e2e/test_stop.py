@@ -65,17 +65,19 @@ def test_who_waits_is_answered_first_and_what_cannot_wait_goes_on_in_the_next_li
 
 def ask(url: str, tokens: int) -> httpx.Response:
     body = {"model": MODEL, "prompt": "a story", "max_tokens": tokens, "ignore_eos": True}
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=100)
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=120)
 
 
 def state(process: QlmProcess, id: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{process.url}/v1/requests/{id}").raise_for_status().json()
+    found: dict[str, Any] = (
+        httpx.get(f"{process.url}/v1/requests/{id}", timeout=120).raise_for_status().json()
+    )
     return found
 
 
 def wait_running(process: QlmProcess) -> None:
     def runs() -> bool:
-        listed = httpx.get(f"{process.admin_url}/admin/v1/requests", params={"state": "running"})
+        listed = httpx.get(f"{process.admin_url}/admin/v1/requests", params={"state": "running"}, timeout=120)
         return any(each["output_tokens"] for each in listed.raise_for_status().json()["requests"])
 
     wait(process, runs)

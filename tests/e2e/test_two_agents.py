@@ -42,7 +42,9 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 def session(parts: Cluster) -> str | None:
     """The session that has the lease of the instance."""
-    listed = httpx.get(f"{parts.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
+    listed = (
+        httpx.get(f"{parts.admin_url}/admin/v1/instances", timeout=120).raise_for_status().json()["instances"]
+    )
     return next((each["session"] for each in listed if each["id"] == INSTANCE), None)
 
 
@@ -50,7 +52,9 @@ def submit(parts: Cluster, model: str, count: int) -> list[str]:
     body = {"model": model, "prompt": "one of many", "max_tokens": 60, "ignore_eos": True}
     ids = []
     for _ in range(count):
-        answer = httpx.post(f"{parts.url}/v1/completions", json=body, headers={"Prefer": "respond-async"})
+        answer = httpx.post(
+            f"{parts.url}/v1/completions", json=body, headers={"Prefer": "respond-async"}, timeout=120
+        )
         assert answer.status_code == 202, answer.text
         ids.append(answer.json()["id"])
     return ids
@@ -58,7 +62,9 @@ def submit(parts: Cluster, model: str, count: int) -> list[str]:
 
 def check_all_end(parts: Cluster, ids: list[str]) -> None:
     def outcomes() -> list[str]:
-        listed = httpx.get(f"{parts.admin_url}/admin/v1/requests", params={"limit": 1000}).json()["requests"]
+        listed = httpx.get(
+            f"{parts.admin_url}/admin/v1/requests", params={"limit": 1000}, timeout=120
+        ).json()["requests"]
         found = {each["id"]: each for each in listed}
         assert set(ids) <= set(found)
         for id in ids:

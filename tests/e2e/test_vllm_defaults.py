@@ -45,8 +45,8 @@ def clients(model: Path) -> Iterator[Clients]:
         }
         with (
             serving(config) as process,
-            httpx.Client(base_url=process.url, timeout=100) as through,
-            httpx.Client(base_url=server.base_url, timeout=100) as direct,
+            httpx.Client(base_url=process.url, timeout=120) as through,
+            httpx.Client(base_url=server.base_url, timeout=120) as direct,
         ):
             yield through, direct
 

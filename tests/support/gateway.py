@@ -314,7 +314,7 @@ async def _end(task: "asyncio.Task[None]") -> None:
         await task
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Wait until a condition, which may have to be awaited, holds.
 
     Raises:

@@ -100,7 +100,7 @@ async def test_a_disk_without_space_is_named_with_what_to_do(cluster: Cluster) -
 
 async def test_a_deployment_without_the_api_keys_that_it_asks_for_is_named(cluster: Cluster) -> None:
     url = await cluster.gateway(configured=Configured(keys_required=True))
-    store = []
+    store: list[Finding] = []
     async with asyncio.timeout(LIMIT_S):
         while not any("has no API key" in each.detail for each in store):
             store = [each for each in await examined_all(cluster, url) if each.check == "store"]

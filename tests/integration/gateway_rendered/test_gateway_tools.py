@@ -138,15 +138,19 @@ async def test_json_is_answered_where_it_is_asked_for(
     assert request.extensions.render_state is None, "the gateway makes plain text by itself"
 
 
-async def test_a_stream_has_the_parts_of_the_whole_answer(client: openai.AsyncOpenAI) -> None:
-    whole = await client.chat.completions.create(**REQUIRED)
+@pytest.mark.parametrize(("body", "finish"), [(REQUIRED, "tool_calls"), (NAMED, "stop")])
+async def test_a_stream_has_the_parts_of_the_whole_answer(
+    client: openai.AsyncOpenAI, body: dict[str, Any], finish: str
+) -> None:
+    whole = await client.chat.completions.create(**body)
     streamed = Streamed()
-    async for chunk in await client.chat.completions.create(**REQUIRED, stream=True):
+    async for chunk in await client.chat.completions.create(**body, stream=True):
         streamed.add(chunk.model_dump(exclude_unset=True))
     assert whole.choices[0].message.tool_calls is not None
     (call,) = whole.choices[0].message.tool_calls
     assert call.type == "function"
-    assert streamed.finish == whole.choices[0].finish_reason == "tool_calls"
+    assert streamed.finish == whole.choices[0].finish_reason == finish
+    assert streamed.calls[0]["id"]
     assert streamed.calls[0]["name"] == call.function.name
     assert json.loads(streamed.calls[0]["arguments"]) == json.loads(call.function.arguments)
 

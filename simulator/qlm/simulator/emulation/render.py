@@ -70,7 +70,7 @@ def _delta(body: Mapping[str, Any]) -> dict[str, Any]:
     request, choice = body["chat_request"], body["generate_chunk"]["choices"][0]
     before = (body.get("stream_state") or {"output_token_ids": []})["output_token_ids"]
     after = [*before, *choice["token_ids"]]
-    old = message_of(before, request, ended=False)
+    old = message_of(before, request, ended=False) if before else Message()
     new = message_of(after, request, ended=choice["finish_reason"] is not None)
     delta = _new_fields(old, new) | ({} if before else {"role": "assistant"})
     chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": choice["finish_reason"]}]}

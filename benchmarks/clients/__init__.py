@@ -1,1 +1,1 @@
-"""Suites that others wrote, run against a whole gateway: `make clients`."""
+"""Clients that others wrote, run against a whole gateway: `make clients`."""

@@ -157,7 +157,11 @@ def awake_instances(admin_url: str, token: str = "") -> int:
 
 @contextlib.contextmanager
 def serving(
-    config: Mapping[str, Any], *, instances: int | None = None, program: Path = QLM
+    config: Mapping[str, Any],
+    *,
+    instances: int | None = None,
+    program: Path = QLM,
+    ready_within_s: float = 60.0,
 ) -> Iterator[QlmProcess]:
     """Run `qlm serve` with a configuration on a free port and in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="qlm-test-") as temporary:
@@ -167,7 +171,7 @@ def serving(
         process.start()
         try:
             wanted = len(whole["instances"]) if instances is None else instances
-            process.wait_ready(instances=wanted)
+            process.wait_ready(instances=wanted, timeout_s=ready_within_s)
             yield process
         finally:
             process.close()

@@ -1,23 +1,25 @@
-"""`make clients`: Schemathesis against the documents of both listeners of `qlm serve`, emulated.
+"""Schemathesis against the documents of both listeners of `qlm serve`, emulated.
 
 No answer may be a 5xx that the document does not name, or differ from the document in status, media type,
-headers or fields; what the document forbids must be refused. Exit status 1 if one was found.
+headers or fields; what the document forbids must be refused.
 """
 
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from typing import Final
 
-from benchmarks.clients.sealed import sealed
+from benchmarks.clients.documents.sealed import sealed
 from support.ports import free_port
 from support.qlm_process import QlmProcess
 
 _HERE = Path(__file__).parent
+
+PARTS: Final = 3
+"""What can fail: the documents of both listeners, and the log."""
 
 _CHECKS = "positive_data_acceptance,ensure_resource_availability"
 """Left out: a schema cannot say what a model has room for, or which of several requests may be cancelled."""
@@ -30,13 +32,14 @@ _CONFIG = {
 }
 
 
-def main() -> int:
-    """Run the suite."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", required=True, help="of the environment that has Schemathesis")
-    parser.add_argument("--examples", type=int, default=100, help="random cases per route and kind")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+def failures(python: Path, *, examples: int, seed: int) -> list[str]:
+    """Return what has defects, after Schemathesis has shown them.
+
+    Args:
+        python: Of the environment that has Schemathesis.
+        examples: Random cases per route and kind.
+        seed: Of these cases.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = {**_CONFIG, "http": {"port": free_port()}, "data_dir": str(folder / "data")}
@@ -44,28 +47,23 @@ def main() -> int:
         served.start()
         try:
             served.wait_ready(instances=1, timeout_s=120)
-            failed = [url for url in (served.url, served.admin_url) if not _passes(given, url, folder)]
+            argv = [str(python.absolute()), "-m", "schemathesis.cli", "run", "--seed", str(seed)]
+            argv += ["--max-examples", str(examples)]
+            failed = [url for url in (served.url, served.admin_url) if not _passes(argv, url, folder)]
         finally:
             served.terminate()
         if "Traceback" in served.log_file.read_text("utf-8"):
             failed.append("the log, which has a traceback")
             print(served.log_file.read_text("utf-8"))
-    print(f"found defects in {', '.join(failed)}" if failed else "no defects")
-    return 1 if failed else 0
+    return failed
 
 
-def _passes(given: argparse.Namespace, url: str, folder: Path) -> bool:
+def _passes(argv: list[str], url: str, folder: Path) -> bool:
     with urllib.request.urlopen(f"{url}/openapi.json", timeout=20) as answer:
         document = json.load(answer)
     file = folder / "sealed.json"
     file.write_text(json.dumps(sealed(document)), "utf-8")
-    argv = [str(Path(given.python).absolute()), "-m", "schemathesis.cli", "run", str(file), "--url", url]
-    argv += ["--phases", "examples,coverage,fuzzing", "--max-examples", str(given.examples)]
-    argv += ["--seed", str(given.seed), "--exclude-checks", _CHECKS, "--request-timeout", "30"]
-    argv += ["--continue-on-failure", "--workers", "2"]
+    argv = [*argv, str(file), "--url", url, "--phases", "examples,coverage,fuzzing", "--workers", "2"]
+    argv += ["--exclude-checks", _CHECKS, "--request-timeout", "30", "--continue-on-failure"]
     env = os.environ | {"SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(_HERE)}
     return subprocess.run(argv, cwd=folder, env=env, check=False).returncode == 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

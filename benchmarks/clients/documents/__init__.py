@@ -1,0 +1,1 @@
+"""Schemathesis at the documents of the API."""

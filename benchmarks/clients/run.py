@@ -1,0 +1,111 @@
+"""`make clients`: clients that others wrote, unmodified, at `qlm serve` with emulated engines.
+
+Each client has an environment of its own in `build/clients`; all ask one server. Schemathesis comes first,
+at a server with a smaller context. Exit status 1 if something fails.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.clients import report, versions
+from benchmarks.clients.documents import fuzzed
+from benchmarks.clients.suites import SUITES, Suite
+from support.qlm_process import emulated, serving
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_SCENARIOS = _HERE / "scenarios"
+_DOCUMENTS = "schemathesis"
+_SUITE = Suite(_DOCUMENTS, "", (_DOCUMENTS,))
+_SUITE_S = 900
+"""Longest time for one suite; LangChain's takes some 100 s on two busy cores."""
+
+_QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "HF_HUB_OFFLINE": "1"}
+"""Clients that would ask for something beyond this machine do not."""
+
+_MODEL, _OTHER = "mistral-7b", "llama-3-8b"
+_CONFIG = emulated(_MODEL, _OTHER) | {
+    "models": [{"id": each, "context_tokens": 8192} for each in (_MODEL, _OTHER)],
+    "instances": [{"id": each, "accelerator": "A100", "models": [each]} for each in (_MODEL, _OTHER)],
+}
+
+
+def main() -> int:
+    """Run the suites that are named, or all."""
+    names = [_DOCUMENTS, *(suite.name for suite in SUITES)]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(names)}; default: all")
+    parser.add_argument("--examples", type=int, default=100, help="random cases per route, for Schemathesis")
+    parser.add_argument("--seed", type=int, default=1, help="for Schemathesis")
+    given = parser.parse_args()
+    if unknown := [each for each in given.suites if each not in names]:
+        parser.error(f"no suite {', '.join(unknown)}; expected some of {', '.join(names)}")
+    wanted = given.suites or names
+    subprocess.run([_ROOT / "scripts" / "install_clients.sh", *wanted], check=True)
+    outcomes = [_documents(given)] if _DOCUMENTS in wanted else []
+    outcomes += _played([suite for suite in SUITES if suite.name in wanted])
+    print(*report.table(outcomes), sep="\n")
+    return 1 if any(each.failed for each in outcomes) else 0
+
+
+def _documents(given: argparse.Namespace) -> report.Outcome:
+    began_s = time.monotonic()
+    failed = fuzzed.failures(_python(_DOCUMENTS), examples=given.examples, seed=given.seed)
+    passed, seconds = fuzzed.PARTS - len(failed), time.monotonic() - began_s
+    return report.Outcome(_DOCUMENTS, versions.locked(_SUITE), passed, failed, seconds=seconds)
+
+
+def _played(suites: Sequence[Suite]) -> list[report.Outcome]:
+    if not suites:
+        return []
+    with serving(_CONFIG, ready_within_s=240) as served, tempfile.TemporaryDirectory() as name:
+        outcomes = [_play(suite, served.url, Path(name)) for suite in suites]
+        log = served.log_file.read_text("utf-8")
+    if "Traceback" in log:
+        print(log)
+        outcomes.append(report.Outcome("the server", "", failed=["its log has a traceback"]))
+    return outcomes
+
+
+def _play(suite: Suite, url: str, folder: Path) -> report.Outcome:
+    print(f"== {suite.name}", flush=True)
+    file = folder / f"{suite.name}.xml"
+    places = {"QLM_URL": url, "QLM_MODEL": _MODEL, "QLM_OTHER_MODEL": _OTHER, "QLM_ROOT": str(_ROOT)}
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | _QUIET | places
+    argv = _node(suite, file) if suite.of_node else _pytest(suite, file)
+    began_s = time.monotonic()
+    exit_code = -1
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        exit_code = subprocess.run(argv, env=env, timeout=_SUITE_S, check=False).returncode
+    seconds = time.monotonic() - began_s
+    return report.read(suite.name, versions.locked(suite), file, exit_code, seconds)
+
+
+def _pytest(suite: Suite, file: Path) -> list[str]:
+    argv = [str(_python(suite.name)), "-m", "pytest", "-c", str(_SCENARIOS / "pytest.ini"), "-q"]
+    return [*argv, "--tb", "short", "-W", "ignore", f"--junit-xml={file}", str(_SCENARIOS / suite.scenarios)]
+
+
+def _node(suite: Suite, file: Path) -> list[str]:
+    argv = [str(_ROOT / ".venv" / "bin" / "node"), "--test", "--test-reporter=junit"]
+    argv += [
+        f"--test-reporter-destination={file}",
+        "--test-reporter=dot",
+        "--test-reporter-destination=stdout",
+    ]
+    return [*argv, str((_SCENARIOS / suite.scenarios).resolve())]
+
+
+def _python(name: str) -> Path:
+    return _ROOT / "build" / "clients" / name / "bin" / "python"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -106,7 +106,14 @@ def test_a_body_becomes_a_chat() -> None:
         "max_tokens": 5,
         "messages": [{"role": "user", "content": "Hi"}],
         "system": "Be brief.",
-        "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        "tools": [
+            {
+                "name": "f",
+                "input_schema": {"type": "object"},
+                "eager_input_streaming": True,
+                "defer_loading": False,
+            }
+        ],
         "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
         "output_config": {"effort": "low"},
         "top_k": 4,

@@ -140,6 +140,7 @@ def test_unsupported_completion_fields_are_accepted_at_neutral_values(neutral: d
         {"include_reasoning": True},
         {"include_reasoning": False},
         {"mm_payload": "tensors"},
+        {"verbosity": "medium"},
     ],
     ids=str,
 )
@@ -235,7 +236,18 @@ def test_the_text_of_a_message_with_tool_calls_may_be_left_out() -> None:
     sent = {"role": "assistant", "tool_calls": [call], "annotations": [], "refusal": None}
     body = parse_chat({"model": "m", "messages": [sent]})
     assert body.messages[0].content is None
-    assert refusal_of_chat(messages=[{"role": "assistant"}]).param == "messages[0].content"
+    assert parse_chat({"model": "m", "messages": [sent | {"content": []}]}).messages[0].content is None
+    for wrong in ({"role": "assistant"}, {"role": "assistant", "content": []}):
+        assert refusal_of_chat(messages=[wrong]).param == "messages[0].content"
+
+
+def test_reasoning_may_be_sent_back_under_its_former_name() -> None:
+    def reasoning(**fields: str) -> str | None:
+        sent = {"role": "assistant", "content": "Hello", **fields}
+        return parse_chat({"model": "m", "messages": [sent]}).messages[0].reasoning
+
+    assert reasoning(reasoning_content="Hm.") == "Hm."
+    assert reasoning(reasoning_content="Hm.", reasoning="So.") == "So."
 
 
 def test_the_newer_output_limit_wins() -> None:

@@ -7,10 +7,26 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from qlm.gateway.api.rendered_fields import ToolCall
 
 CONTENT: Final = "a string or a list of parts of type text"
+FORMER_REASONING: Final = "reasoning_content"
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def as_sent_back(message: object) -> object:
+    """Return a message without what clients add when they send an earlier answer back.
+
+    That is: nulls, an empty list of parts beside tool calls, and the former name of `reasoning`, which
+    LiteLLM uses and vLLM 0.32 still takes.
+    """
+    if not isinstance(message, dict):
+        return message
+    fields = {key: value for key, value in message.items() if value is not None or key == "content"}
+    if fields.get("content") == [] and fields.get("tool_calls"):
+        fields["content"] = None
+    former = fields.pop(FORMER_REASONING, None)
+    return fields if former is None else {"reasoning": former, **fields}
 
 
 class TextPart(_Strict):
@@ -30,7 +46,8 @@ class Message(_Strict):
     content: str | Annotated[list[TextPart], Field(min_length=1)] | None = Field(None, validate_default=True)
     name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
     tool_call_id: str | None = None  # With role `tool`, the call that this message answers
-    reasoning: str | None = None  # Reasoning of an earlier answer; needs a render tier
+    # Reasoning of an earlier answer, also under its former name `reasoning_content`; needs a render tier
+    reasoning: str | None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None  # Accepted, not used
 
     @field_validator("content")

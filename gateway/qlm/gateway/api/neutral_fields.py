@@ -49,7 +49,7 @@ CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
-    "verbosity": (),
+    "verbosity": ("medium",),
     "web_search_options": (),
     "echo": (False,),
     "add_generation_prompt": (True,),

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.gateway.api.bodies.parts import Priority, Prompts, SloBody, StopText, StreamOptions, Strict, TokenId
 from qlm.gateway.api.errors import ApiError, invalid, shown
-from qlm.gateway.api.messages import CONTENT, Message
+from qlm.gateway.api.messages import CONTENT, Message, as_sent_back
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
 from qlm.gateway.api.rendered_fields import (
     PLAIN_TEXT,
@@ -286,18 +286,11 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
         body = {name: value for name, value in body.items() if name not in neutral}
     kept = drop_neutral(body, CHAT)
     if isinstance(messages := kept.get("messages"), list):
-        # Clients send back the message of an earlier answer, which has many nulls.
-        kept["messages"] = [_without_nulls(message) for message in messages]
+        kept["messages"] = [as_sent_back(message) for message in messages]
     try:
         return ChatBody.model_validate(kept)
     except ValidationError as error:
         raise explained(error, ChatBody) from error
-
-
-def _without_nulls(message: object) -> object:
-    if not isinstance(message, dict):
-        return message
-    return {key: value for key, value in message.items() if value is not None or key == "content"}
 
 
 def explained(error: ValidationError, body: type[BaseModel]) -> ApiError:

@@ -8,6 +8,7 @@ from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.bodies.constraints import grammar_text
 from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.messages import FORMER_REASONING
 from qlm.gateway.api.rendered_fields import RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.render.client import RenderClient
@@ -98,7 +99,8 @@ def _not_supported(name: str, model: str, plain: Mapping[str, Any]) -> ApiError:
     value = plain.get(name)
     if name.startswith("messages["):
         place, _, field = name.removeprefix("messages[").partition("].")
-        value = plain["messages"][int(place)][field]
+        message = plain["messages"][int(place)]
+        value = message.get(field, message.get(FORMER_REASONING))
     expected = f"expected no such value: {model} has no render tier, which it needs"
     return invalid(name, f"{name} is {shown(value)}; {expected}", "unsupported_value")
 

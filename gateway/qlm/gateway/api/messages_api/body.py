@@ -31,6 +31,8 @@ class MessagesTool(_Strict):
     description: str | None = None  # What it does, for the model
     type: Literal["custom"] | None = None  # Kind of tool; those that a server runs are not supported
     strict: bool | None = None  # True if calls have to fit the schema
+    eager_input_streaming: bool | None = None  # Accepted, not used: input is always streamed as it comes
+    defer_loading: Literal[False] | None = None  # Tools cannot be loaded later
     cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
 

@@ -63,7 +63,8 @@ def _passes(argv: list[str], url: str, folder: Path) -> bool:
         document = json.load(answer)
     file = folder / "sealed.json"
     file.write_text(json.dumps(sealed(document)), "utf-8")
-    argv = [*argv, str(file), "--url", url, "--phases", "examples,coverage,fuzzing", "--workers", "2"]
+    argv = [*argv, str(file), "--url", url, "--phases", "examples,coverage,fuzzing", "--workers", "1"]
+    # One worker: Python 3.11 may raise "AST constructor recursion depth mismatch" where two threads parse.
     argv += ["--exclude-checks", _CHECKS, "--request-timeout", "30", "--continue-on-failure"]
     env = os.environ | {"SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(_HERE)}
     return subprocess.run(argv, cwd=folder, env=env, check=False).returncode == 0

@@ -85,7 +85,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_paused_batch_waits_and_goes_on(world: World) -> None:
     file = await world.client.files.create(file=("in.jsonl", CONTENT), purpose="batch")
     other = await world.client.batches.create(
-        input_file_id=file.id, endpoint=ENDPOINT, completion_window="1h"
+        input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h"
     )
     assert (await world.ended(other.id)).status == "completed"
     waiting = await world.client.batches.retrieve(world.paused)

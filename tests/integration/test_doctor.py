@@ -93,7 +93,7 @@ async def test_the_disk_of_the_data_folder_is_looked_at(cluster: Cluster, tmp_pa
 async def test_a_disk_without_space_is_named_with_what_to_do(cluster: Cluster) -> None:
     full = Path("/proc")  # a file system of which the kernel says that nothing is free
     url = await cluster.gateway(configured=Configured(data_dir=full))
-    found = (await examined(cluster, url))["disk"]
+    found = (await examined(cluster, url, "disk"))["disk"]
     assert (found.ok, found.detail) == (False, "0.0 GB free in /proc")
     assert "free some space" in found.remedy
 

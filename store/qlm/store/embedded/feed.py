@@ -59,6 +59,9 @@ class Readers(Generic[T]):
         # Read far more often than changed: iterating over a WeakSet takes a dozen calls.
         self._refs: tuple[ref[Subscription[T]], ...] = ()
 
+    def __len__(self) -> int:
+        return len(self._refs)
+
     def open(self, backlog_max: int) -> Subscription[T]:
         """Open a subscription, which lasts as long as the caller keeps it."""
         opened = Subscription[T](backlog_max)

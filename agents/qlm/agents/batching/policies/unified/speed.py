@@ -23,7 +23,7 @@ from qlm.domain.streaming.goodput import HALF_LIFE_S
 
 def readers_falling_behind(view: View, needs: Demands, stage: Ints, rows: Ints) -> Flags:
     """Return which rows of a batch are readers that it may be too slow for; none if it is fast enough."""
-    reads = (stage[rows] == Stage.READER) & (needs.pace[rows] > 0)
+    reads: Flags = (stage[rows] == Stage.READER) & (needs.pace[rows] > 0)
     if not reads.any():
         return reads
     step_s, readers = float(_steps_s(view, rows)[-1]), rows[reads]

@@ -62,7 +62,7 @@ class World:
         async def over() -> bool:
             return (await self.client.batches.retrieve(id)).status in ENDED
 
-        await until(over, timeout_s=30)
+        await until(over, timeout_s=120)
         return await self.client.batches.retrieve(id)
 
     async def lines_of(self, file_id: str | None) -> list[dict[str, Any]]:

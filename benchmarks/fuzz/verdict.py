@@ -65,6 +65,8 @@ def _wrong_text(request: HttpRequest, answer: dict[str, Any]) -> str | None:
         return None
     if body.get("ignore_eos") is not True or any(body.get(name) for name in _OWN_ENDS):
         return None
+    if len(answer["choices"]) > 1:  # of several prompts, whose usage is a sum
+        return None
     if usage["prompt_tokens"] != len(prompt_ids):
         return f"an answer to {usage['prompt_tokens']} prompt tokens; there were {len(prompt_ids)}"
     expected = bytes(answered_ids(prompt_ids, usage["completion_tokens"])).decode()

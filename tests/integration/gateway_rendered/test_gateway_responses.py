@@ -252,11 +252,15 @@ async def test_what_is_wrong_is_refused_by_name(http: httpx.AsyncClient, cluster
     assert await cluster.broker.queues() == []
 
 
-async def test_a_wrong_form_of_streams_is_refused_for_a_stored_response_too(http: httpx.AsyncClient) -> None:
+async def test_a_wrong_form_or_place_is_refused_for_a_stored_response_with_and_without_a_stream(
+    http: httpx.AsyncClient,
+) -> None:
     id = (await http.post("/v1/responses", json=ASKED | {"max_output_tokens": 3})).json()["id"]
-    for query in ("", "?stream=true"):
-        answer = await http.get(f"/v1/responses/{id}{query}", headers={"x-qlm-stream": "other"})
+    for query in ({}, {"stream": "true"}):
+        answer = await http.get(f"/v1/responses/{id}", params=query, headers={"x-qlm-stream": "other"})
         assert answer.status_code == 400 and "x-qlm-stream" in answer.json()["error"]["message"]
+        after = await http.get(f"/v1/responses/{id}", params=query | {"starting_after": "x"})
+        assert (after.status_code, after.json()["error"]["param"]) == (400, "starting_after")
 
 
 async def test_a_key_finds_the_response_again_and_no_chat(http: httpx.AsyncClient) -> None:

@@ -43,7 +43,10 @@ def _states_fit(records: list[RequestRecord]) -> None:
         assert (record.lease is not None) == (record.state in (RequestState.RUNNING, RequestState.PARKED))
         assert (record.outcome is not None) == (record.state is RequestState.ENDED)
         assert (record.ended_ns is not None) == (record.state is RequestState.ENDED)
-        assert (record.first_token_ns is not None) == (record.output_tokens > 0)
+        if record.erased:
+            assert (record.state, record.output_tokens) == (RequestState.ENDED, 0)
+        else:
+            assert (record.first_token_ns is not None) == (record.output_tokens > 0)
         assert 1 <= len(record.events) <= LIMITS.events_max
     assert sum(record.state is RequestState.ENDED for record in records) <= LIMITS.results_max
 
@@ -61,14 +64,19 @@ class _History:
             self.logs.pop(id, None)
             self.records.pop(id, None)
 
-    def logs_only_grow(self, logs: dict[RequestId, TokenIds]) -> None:
+    def logs_only_grow(
+        self, logs: dict[RequestId, TokenIds], records: dict[RequestId, RequestRecord]
+    ) -> None:
+        """Check that a log grows until its request is erased, and has nothing from then on."""
         for id, before in self.logs.items():
-            assert logs[id][: len(before)] == before
+            kept = () if records[id].erased else before
+            assert logs[id][: len(before)] == kept
         self.logs = logs
 
     def records_only_move_on(self, records: dict[RequestId, RequestRecord]) -> None:
         for id, before in self.records.items():
-            assert before.state is not RequestState.ENDED or records[id] == before
+            erased_now = records[id].erased and not before.erased
+            assert before.state is not RequestState.ENDED or erased_now or records[id] == before
             assert before.first_token_ns in (None, records[id].first_token_ns)
         self.records = records
 
@@ -98,7 +106,8 @@ async def _run(history: list[Step]) -> None:
         seen.forget(gone)
         for id in gone:
             granted.pop(id, None)
-        seen.logs_only_grow({part.id: part.token_ids for part in now["outputs"] if part is not None})
+        logs = {part.id: part.token_ids for part in now["outputs"] if part is not None}
+        seen.logs_only_grow(logs, records)
         seen.records_only_move_on(records)
         if isinstance(answer, Granted):
             (leased,) = [

@@ -26,9 +26,10 @@ async def get_response(gateway: Gateway, request: HttpRequest) -> Json[ResponseO
     """Answer GET /v1/responses/{id}?stream=&starting_after=: a response as it is now, or its events."""
     found = await known_response(gateway, request.path_params["id"], key_tenant(request))
     form = stream_form(lower_headers(request), default=default_form(gateway))
+    after = _starting_after(request)
     if request.query_params.get("stream") != "true":
         return Json(await response_now(gateway, found), {"x-request-id": found.metadata.id})
-    return await streamed(gateway, found, _starting_after(request), form)
+    return await streamed(gateway, found, after, form)
 
 
 async def cancel_response(gateway: Gateway, request: HttpRequest) -> Json[ResponseObject]:

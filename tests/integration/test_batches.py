@@ -173,6 +173,13 @@ FORMS: Final[Sequence[tuple[dict[str, Any], str | None]]] = [
     ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, None),
     ({"content": b"--x\r\n\r\n", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
     ({"content": b"nothing", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
+    (
+        {
+            "content": b'--x\r\nContent-Disposition: form-data; name="a\x00b"\r\n\r\n1\r\n--x--\r\n',
+            "headers": {"content-type": "multipart/form-data; boundary=x"},
+        },
+        None,
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from aiohttp import BodyPartReader, MultipartReader, StreamReader
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
@@ -19,7 +20,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 _FIELD_BYTES_MAX: Final = 1024
 _FIELDS_MAX: Final = 16
 
-_MALFORMED: Final = (ValueError, AssertionError, LookupError, RuntimeError, EOFError)
+_MALFORMED: Final = (ValueError, AssertionError, LookupError, RuntimeError, EOFError, HttpProcessingError)
 """What aiohttp raises at a form that is none."""
 
 
@@ -108,7 +109,7 @@ async def _read(sent: Mapping[str, str], content: StreamReader, path: Path, byte
             else:
                 raise _malformed(f"it has more than {_FIELDS_MAX} fields")
     except _MALFORMED as error:
-        raise _malformed(str(error) or type(error).__name__) from error
+        raise _malformed(" ".join(str(error).split()) or type(error).__name__) from error
     return upload
 
 

@@ -5,7 +5,9 @@ import typing
 from collections.abc import Iterator
 from typing import Final
 
+from qlm.gateway.api.fields.messages_api import MessageErrorAnswer
 from qlm.gateway.api.fields.openai import ErrorAnswer
+from qlm.gateway.http.messages_api.errors import MESSAGES
 from qlm.gateway.http.responses import WholeAnswer
 from scripts.api_document.answers import Schema, Schemas, any_of, one_of
 from scripts.reference_pages.http import HEADER_ROWS, OF_CONNECTIONS, OF_EVERY_ROUTE
@@ -41,7 +43,8 @@ class Responses:
 
     def _of_status(self, route: Route, status: str, own: set[tuple[str, str]]) -> Schema:
         codes = sorted(code for of, code in own | self._of_all if of == status)
-        if int(status) in route.answers or any(of == status for of, _ in own):
+        own_shape = _error_shapes(route) != _error_shapes(None)
+        if own_shape or int(status) in route.answers or any(of == status for of, _ in own):
             return self._response(status, codes, dict(self._answers(route, status)), route)
         if status not in self.by_name:
             self.by_name[status] = self._response(status, codes, {}, None)
@@ -54,7 +57,7 @@ class Responses:
         if codes:
             json = content.pop("application/json", {}).get("schema")
             content["application/json"] = {
-                "schema": any_of([*([json] if json is not None else []), self._error(codes)])
+                "schema": any_of([*([json] if json is not None else []), *self._errors(codes, route)])
             }
             named = ", ".join(f"`{code}`" for code in codes)
             failure = f"{STATUS.get(status, 'refused')}: {named}"
@@ -69,18 +72,26 @@ class Responses:
         if whole:
             yield "application/json", {"schema": any_of(whole)}
         if events := [self._schemas.of(each) for each in shapes if is_event(each)]:
-            yield "text/event-stream", {"schema": _event(any_of([*events, self._schemas.of(ErrorAnswer)]))}
+            error = self._schemas.of(_error_shapes(route)[0])
+            yield "text/event-stream", {"schema": _event(any_of([*events, error]))}
         if None in shapes:
             yield TEXTS[route.path][0], {"schema": {"type": "string"}}
 
-    def _error(self, codes: list[str]) -> Schema:
+    def _errors(self, codes: list[str], route: Route | None) -> Iterator[Schema]:
         code = {"type": "object", "properties": {"code": one_of(codes)}}
         error = {"type": "object", "properties": {"error": code}}
-        return {"allOf": [self._schemas.of(ErrorAnswer), error]}
+        for shape in _error_shapes(route):
+            yield {"allOf": [self._schemas.of(shape), error]}
 
     def _header(self, name: str, meaning: str) -> Schema:
         self.headers[name] = {"description": meaning, "schema": {"type": "string"}}
         return {"$ref": _HEADER + name}
+
+
+def _error_shapes(route: Route | None) -> tuple[type, ...]:
+    """Return the shapes of a route's errors, its own first; those of connections are the same everywhere."""
+    own = (MessageErrorAnswer,) if route is not None and route.path.startswith(MESSAGES) else ()
+    return (*own, ErrorAnswer)
 
 
 def _event(data: Schema) -> Schema:

@@ -36,6 +36,7 @@ from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
+from qlm.gateway.http.messages_api.errors import MESSAGES
 from qlm.gateway.http.messages_api.errors import error_answer as message_error
 from qlm.gateway.http.page.files import open_paths
 from qlm.gateway.http.page.handlers import LivePage
@@ -144,7 +145,7 @@ def app_of(
 
 def _refusal(path: str, error: ApiError) -> Response:
     """Return the answer to a refused call, in the form of the API that the path belongs to."""
-    return message_error(error) if path.startswith("/v1/messages") else error_answer(error)
+    return message_error(error) if path.startswith(MESSAGES) else error_answer(error)
 
 
 def admin_app_of(

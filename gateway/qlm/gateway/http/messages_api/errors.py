@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -12,6 +12,9 @@ from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.api.messages_api.objects import error_object
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
+
+MESSAGES: Final = "/v1/messages"
+"""How the paths of Anthropic's API begin."""
 
 R = TypeVar("R", bound=Response)
 Handler = Callable[[Gateway, HttpRequest], Awaitable[R]]

@@ -9,10 +9,12 @@ import json
 import vllm
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
 fields = {
     "version": vllm.__version__,
     "chat": sorted(ChatCompletionRequest.model_fields),
     "completion": sorted(CompletionRequest.model_fields),
+    "response": sorted(ResponsesRequest.model_fields),
 }
 print(json.dumps(fields, indent=1))

@@ -1,7 +1,7 @@
 """docs/reference/request-fields.md: each request field of vLLM, and what QLM does with it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from qlm.gateway.api.errors import shown
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.rendered_fields import RENDERED
+from qlm.gateway.api.responses_api.body import NEUTRAL as RESPONSE
+from qlm.gateway.api.responses_api.body import ResponseBody
 from qlm.gateway.api.schema import ChatBody, CompletionBody
 from qlm.gateway.rpc.messages import OF_HTTP_ANSWERS
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
@@ -21,14 +23,26 @@ LISTED: Final[Mapping[str, Any]] = json.loads((Path(__file__).parent / "vllm_fie
 """Fields of vLLM's requests by route, with its version, as scripts/vllm_fields.py finds them."""
 
 _INTRODUCTION: Final = (
-    f"Every field of the requests of vLLM {LISTED['version']} to `/v1/chat/completions` and "
-    "`/v1/completions`, as `scripts/vllm_fields.py` reads them from its package, and what QLM does with it. "
-    "None is ignored silently: a value that would change the answer is honoured, or refused with 400 and the "
-    "name of the field. `user` is the tenant. The [HTTP reference](http.md) has types and limits. In gRPC a "
-    "field has the place in the last column; `more` takes fields of the HTTP API by their names."
+    f"Every field of the requests of vLLM {LISTED['version']} to `/v1/chat/completions`, `/v1/completions` "
+    "and `/v1/responses`, as `scripts/vllm_fields.py` reads them from its package, and what QLM does with "
+    "it. None is ignored silently: a value that would change the answer is honoured, or refused with 400 "
+    "and the name of the field. `user` is the tenant. The [HTTP reference](http.md) has types and limits. In "
+    "gRPC a field has the place in the last column; `more` takes fields of the HTTP API by their names. gRPC "
+    "has no responses."
 )
 
-ROUTES: Final = (("chat", ChatBody, CHAT), ("completion", CompletionBody, COMPLETION))
+ROUTES: Final = (
+    ("chat", ChatBody, CHAT),
+    ("completion", CompletionBody, COMPLETION),
+    ("response", ResponseBody, RESPONSE),
+)
+OVER_GRPC: Final = ("chat", "completion")
+
+_RENDERED: Final[Mapping[type[BaseModel], Collection[str]]] = {
+    ChatBody: RENDERED.keys(),
+    ResponseBody: {*RENDERED, "reasoning", "text"},
+}
+"""Fields that need the model's render tier."""
 
 
 class Treatment(StrEnum):
@@ -44,7 +58,7 @@ class Treatment(StrEnum):
 def treatment(name: str, body: type[BaseModel], neutral: Mapping[str, object]) -> Treatment:
     """Return what QLM does with a field of one route."""
     if name in body.model_fields:
-        if body is ChatBody and name in RENDERED:
+        if name in _RENDERED.get(body, ()):
             return Treatment.RENDERED
         unused = meanings(body)[name].startswith("Accepted, not used")
         return Treatment.ACCEPTED if unused else Treatment.HONOURED
@@ -70,7 +84,7 @@ def request_fields_page() -> str:
 
 
 def _section(route: str, body: type[BaseModel], neutral: Mapping[str, tuple[object, ...]]) -> Iterator[str]:
-    path = {"chat": "chat/completions", "completion": "completions"}[route]
+    path = {"chat": "chat/completions", "completion": "completions", "response": "responses"}[route]
     yield f"## POST /v1/{path}"
     rows = []
     for name in LISTED[route]:
@@ -78,5 +92,5 @@ def _section(route: str, body: type[BaseModel], neutral: Mapping[str, tuple[obje
         words = str(treated)
         if treated is Treatment.NEUTRAL:
             words += f" ({', '.join(f'`{shown(each)}`' for each in neutral[name])})"
-        rows.append((f"`{name}`", words, over_grpc(name, treated)))
-    yield table(("field", "QLM", "gRPC"), rows)
+        rows.append((f"`{name}`", words, *((over_grpc(name, treated),) if route in OVER_GRPC else ())))
+    yield table(("field", "QLM", *(("gRPC",) if route in OVER_GRPC else ())), rows)

@@ -14,7 +14,17 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
-from qlm.gateway.api.bodies.parts import Priority, Prompts, SloBody, StopText, StreamOptions, Strict, TokenId
+from qlm.gateway.api.bodies.parts import (
+    LogitBias,
+    Priority,
+    Prompts,
+    SloBody,
+    StopText,
+    StopTokenIds,
+    StreamOptions,
+    Strict,
+    TokenId,
+)
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import CONTENT, Message, as_sent_back
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
@@ -59,14 +69,12 @@ class _Body(Strict):
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
     # Tokens that end the answer.
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] = Field(default_factory=list)
+    stop_token_ids: StopTokenIds = Field(default_factory=list)
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
     # Added to the logits of tokens, by token id as text.
-    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] = (
-        Field(default_factory=dict)
-    )
+    logit_bias: LogitBias = Field(default_factory=dict)
     ignore_eos: bool = False  # Go on after the end-of-sequence token
     skip_special_tokens: bool = True  # Leave special tokens out of the text
     include_stop_str_in_output: bool = False  # Leave the stop text in the answer
@@ -89,14 +97,6 @@ class _Body(Strict):
     # Seconds for which the client may be disconnected before its request is cancelled; by default 10 s for
     # resumable streams and requests with an Idempotency-Key, else 0.
     resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
-
-    @field_validator("logit_bias")
-    @classmethod
-    def _token_ids(cls, bias: dict[str, float]) -> dict[str, float]:
-        wrong = next((key for key in bias if not (key.isascii() and key.isdigit() and len(key) <= 10)), None)
-        if wrong is not None:
-            raise ValueError(f"keys that are token ids, such as '42', not {wrong[:100]!r}")
-        return bias
 
     @property
     def output_limit(self) -> tuple[str, int | None]:

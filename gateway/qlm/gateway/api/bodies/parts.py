@@ -2,13 +2,27 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 
+
+def _by_token_id(bias: dict[str, float]) -> dict[str, float]:
+    wrong = next((key for key in bias if not (key.isascii() and key.isdigit() and len(key) <= 10)), None)
+    if wrong is not None:
+        raise ValueError(f"keys that are token ids, such as '42', not {wrong[:100]!r}")
+    return bias
+
+
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+StopTokenIds = Annotated[list[TokenId], Field(max_length=64)]
+LogitBias = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=1024),
+    AfterValidator(_by_token_id),
+]
 Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
 
 Prompts = str | list[int] | list[str] | list[list[int]]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
-from qlm.gateway.api.bodies.parts import Priority, SloBody
+from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopTokenIds, Strict
 from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
 from qlm.gateway.api.schema import explained
@@ -14,22 +14,34 @@ METADATA_PAIRS_MAX: Final = 16
 ITEMS_MAX: Final = 10_000
 
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
+    "cache_salt": (),
     "context_management": ([],),
     "conversation": (),
+    "ec_transfer_params": (),
+    "enable_response_messages": (False,),
+    "include_reasoning": (True,),
+    "include_stop_str_in_output": (False,),
+    "kv_transfer_params": (),
     "max_tool_calls": (),
+    "media_io_kwargs": (),
+    "mm_payload": ("tensors",),
+    "mm_processor_kwargs": (),
     "moderation": (),
+    "previous_input_messages": (),
     "prompt": (),
+    "return_mm_kwargs": (),
+    "session_id": (),
+    "skip_special_tokens": (True,),
+    "stop": ([],),
     "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
     "truncation": ("disabled",),
+    "vllm_xargs": (),
+    "watermarking": (),
 }
 """Neutral values of unsupported fields; null is neutral everywhere."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 _CHOICES: Final = "none, auto, required, or an object with type function and a name"
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _tool_choice(choice: object) -> object:
@@ -39,7 +51,7 @@ def _tool_choice(choice: object) -> object:
     raise ValueError(_CHOICES)
 
 
-class FunctionTool(_Strict):
+class FunctionTool(Strict):
     """A function that the model may call."""
 
     type: Literal["function"]  # Kind of tool; those that a server runs are not supported
@@ -49,7 +61,7 @@ class FunctionTool(_Strict):
     strict: bool | None = None  # True if calls have to fit the schema
 
 
-class TextFormat(_Strict):
+class TextFormat(Strict):
     """Form of the text."""
 
     type: Literal[
@@ -61,14 +73,14 @@ class TextFormat(_Strict):
     strict: bool | None = None  # Accepted, not used: the text always fits the schema
 
 
-class TextOptions(_Strict):
+class TextOptions(Strict):
     """What the text of the answer is like."""
 
     format: TextFormat | None = None  # Form of the text
     verbosity: Literal["medium"] | None = None  # OpenAI's default only
 
 
-class ReasoningOptions(_Strict):
+class ReasoningOptions(Strict):
     """How a model reasons."""
 
     # Effort of a model that reasons, for its chat template.
@@ -82,7 +94,7 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataText = Annotated[str, Field(max_length=512)]
 
 
-class ResponseBody(_Strict):
+class ResponseBody(Strict):
     """Body of POST /v1/responses."""
 
     input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=ITEMS_MAX)]  # Text, or items
@@ -119,11 +131,16 @@ class ResponseBody(_Strict):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
     min_tokens: Annotated[int, Field(ge=0)] | None = None  # Least number of output tokens
     ignore_eos: bool | None = None  # Go on after the end-of-sequence token
+    stop_token_ids: StopTokenIds | None = None  # Tokens that end the answer
+    logit_bias: LogitBias | None = None  # Added to the logits of tokens, by token id as text
+    # Constraint on the text, as in vLLM; needs the model's render tier.
+    structured_outputs: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
     user: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # The tenant, as of chats
     safety_identifier: str | None = None  # Accepted, not used
     prompt_cache_key: str | None = None  # Accepted, not used
     prompt_cache_retention: str | None = None  # Accepted, not used
+    request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None  # As of chats
     priority: Priority | None = None  # Lower goes first, as in vLLM
     slo: SloBody | None = None  # The objective

@@ -39,12 +39,6 @@ NAMED = {**ASKED, "tool_choice": {"type": "function", "function": {"name": "weat
 
 
 @pytest.fixture
-async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as made:
-        yield made
-
-
-@pytest.fixture
 async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=20, headers=RESUMABLE) as made:
         yield made

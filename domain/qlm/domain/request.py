@@ -20,6 +20,9 @@ NS_PER_S: Final = 1_000_000_000
 PROMPT_TAIL_TOKENS: Final = 8
 """Prompt tokens kept in the metadata, to prime a detokenizer that continues the text."""
 
+ENDED: Final = "ended"
+"""Event by which a request ended."""
+
 ERASED: Final = "erased"
 """Event by which the texts of an ended request went; the last one of its history."""
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -21,6 +22,8 @@ from qlm.store.embedded.api_keys import MemoryApiKeys
 SECRET = "sk-qlm-of-a"
 KEY = ApiKey(id="key_a", digest=digest_of(SECRET), tenant="a", scopes=(Scope.INFER,), created_ns=0)
 OPERATOR = replace(KEY, id="key_o", digest=digest_of("sk-qlm-of-o"), scopes=(Scope.ADMIN,))
+
+NOW_NS: Final = 1_000_000_000_000
 
 
 class Clock:
@@ -226,9 +229,13 @@ async def test_keys_that_are_gone_are_logged_once(
 
 
 async def test_a_deployment_that_needs_keys_and_has_none_is_warned(store: Store) -> None:
-    assert await missing_keys(store, required=True) == ()
+    assert await missing_keys(store, NOW_NS, required=True) == ()
+    await store.remove_api_key(KEY.id)
+    await store.add_api_key(replace(KEY, expires_ns=NOW_NS))
+    (warning,) = await missing_keys(store, NOW_NS, required=True)
+    assert "each of the 2 API keys has expired or is for operators" in warning
     for key in (KEY, OPERATOR):
         await store.remove_api_key(key.id)
-    assert await missing_keys(store, required=False) == ()
-    (warning,) = await missing_keys(store, required=True)
+    assert await missing_keys(store, NOW_NS, required=False) == ()
+    (warning,) = await missing_keys(store, NOW_NS, required=True)
     assert "qlm keys create" in warning

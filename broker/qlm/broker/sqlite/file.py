@@ -219,6 +219,7 @@ def _connect(path: Path, found: Inspection) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA secure_delete = ON")  # what clients have erased is in no free page
         if found.damage:
             # Otherwise what is lost would stay in the log behind what is written next, and be found again.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -114,7 +114,7 @@ async def serve_gateway(
         server = client_server(config, gateway, limits) if workers is None else None
         rpc_listener = await _start_rpc(config, gateway, limits)
         async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
-            announcer = asyncio.create_task(announce(config, backends))
+            announcer = asyncio.create_task(announce(config, backends, clock))
             if workers is None:
                 assert server is not None
                 serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
@@ -225,7 +225,7 @@ async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits)
     return rpc_listener
 
 
-async def announce(config: Config, backends: Backends) -> None:
+async def announce(config: Config, backends: Backends, clock: SystemClock) -> None:
     """Log the addresses, warn of those open to anyone, and log each instance when its first engine is up."""
     base = f"http://{config.http.host}:{config.http.port}"
     log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
@@ -240,7 +240,7 @@ async def announce(config: Config, backends: Backends) -> None:
     for exposure in exposures(config):
         log.warning("%s", exposure)
     with suppress(StoreUnavailableError):
-        for warning in await missing_keys(backends.store, required=config.http.keys_required):
+        for warning in await missing_keys(backends.store, clock.now_ns(), required=config.http.keys_required):
             log.warning("%s", warning)
     while ready != wanted:
         for status in await _live(backends):

@@ -81,7 +81,7 @@ def _model(gateway: Gateway, served: ServedModel) -> Model:
 async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
     """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, and the disk it is on."""
     configured = gateway.configured
-    keys = await missing_keys(gateway.store, required=configured.keys_required)
+    keys = await missing_keys(gateway.store, gateway.clock.now_ns(), required=configured.keys_required)
     return Json({"warnings": [*await gateway.store.warnings(), *keys], "disk": _disk(configured.data_dir)})
 
 

@@ -9,7 +9,7 @@ from qlm.domain.ids import GatewayId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.domain.request import Event, Request, RequestMetadata, RequestState
+from qlm.domain.request import ENDED, Event, Request, RequestMetadata, RequestState
 from qlm.store.core.effects import WAKE_REMOVED, Effects, Logged
 from qlm.store.core.state import State
 from qlm.store.core.tables import RequestRow
@@ -114,7 +114,7 @@ def end(
         row.cls = state.class_row(row.cls.cls)
     state.leases.remove(row)
     row.state, row.outcome, row.detail, row.ended_ns = RequestState.ENDED, outcome, detail, now_ns
-    add_event(state, row, now_ns, "ended", detail or outcome.value, instance)
+    add_event(state, row, now_ns, ENDED, detail or outcome.value, instance)
     count_finished(state, row)
     state.ended.append(row.metadata.id)
     effects.ended.append(row.metadata.id)

@@ -7,7 +7,7 @@ from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged, only_logpro
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.request import ERASED, RequestMetadata, RequestState, ends_erased
+from qlm.domain.request import ENDED, ERASED, RequestMetadata, RequestState, ends_erased
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend, is_current
 from qlm.store.core.state import State
@@ -89,9 +89,16 @@ def erase(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool, E
         del row.log[:]
         row.metadata, row.extensions = metadata.without_texts(), NO_LOG_EXTENSIONS
         row.detail = BY_CLIENT
+        _forget_detail(row)
         add_event(state, row, now_ns, ERASED)
         effects.ended.append(metadata.id)  # written again, as it is now
     return True, effects
+
+
+def _forget_detail(row: RequestRow) -> None:
+    """Leave no detail in the event of an end: it may quote its client."""
+    outcome = row.outcome.value if row.outcome else ""
+    row.events = [each._replace(why=outcome) if each.what == ENDED else each for each in row.events]
 
 
 def watch(state: State, metadata: RequestMetadata, watcher: GatewayId) -> None:

@@ -68,6 +68,30 @@ async def test_the_message_of_an_erased_request_is_not_served(subject: Subject) 
     assert output is not None and output.outcome is Outcome.CANCELLED
 
 
+async def test_a_detail_of_an_erased_request_stays_nowhere(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    granted = await store.lease(metadata(1), A, None)
+    assert isinstance(granted, Granted)
+    quoted = LogEntry(
+        id=metadata(1).id,
+        epoch=granted.lease.epoch,
+        offset=0,
+        token_ids=(),
+        outcome=Outcome.REFUSED,
+        detail="no grammar: what the client wrote",
+    )
+    await store.append([quoted])
+    assert await store.erase(metadata(1))
+    record = await store.record(metadata(1).id)
+    assert record is not None and "the client wrote" not in repr(record)
+    assert [(each.what, each.why) for each in record.events[-2:]] == [
+        ("ended", Outcome.REFUSED.value),
+        ("erased", ""),
+    ]
+
+
 async def test_an_unknown_request_is_not_erased(subject: Subject) -> None:
     assert not await subject.store.erase(metadata(9))
     assert await subject.store.record(metadata(9).id) is None

@@ -105,6 +105,18 @@ async def test_a_deleted_response_is_not_found_on_any_gateway(
                 assert error.value.param == "previous_response_id"
 
 
+async def test_a_retry_finds_its_response_though_the_one_before_it_is_deleted(
+    client: openai.AsyncOpenAI,
+) -> None:
+    first = await client.responses.create(**ASKED)
+    asked: Any = ASKED | {"previous_response_id": first.id, "extra_headers": {"idempotency-key": "k2"}}
+    second = await client.responses.create(**asked)
+    await client.responses.delete(first.id)
+    assert await client.responses.create(**asked) == second
+    other: Any = asked | {"input": "Something else"}
+    assert (await code_of(client.responses.create(**other)))[:2] == (422, "idempotency_key_reused")
+
+
 async def test_nothing_of_a_deleted_response_stays_in_the_shared_state(
     client: openai.AsyncOpenAI, cluster: Cluster
 ) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters
@@ -127,7 +127,21 @@ def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:
 _METADATA_FIELDS: Final = tuple(each.name for each in fields(RequestMetadata))
 
 
-def tenant(body: Body, headers: Mapping[str, str]) -> str:
+class Asking(Protocol):
+    """What bodies of all routes say of who asks, and how its client returns."""
+
+    @property
+    def user(self) -> str | None:
+        """The tenant, if the body names it."""
+        ...
+
+    @property
+    def resume_grace_s(self) -> float | None:
+        """Time for which the client may be disconnected, if the body names it."""
+        ...
+
+
+def tenant(body: Asking, headers: Mapping[str, str]) -> str:
     """Return the tenant of a request: that of its API key, its field `user`, or the fairness header.
 
     Raises:

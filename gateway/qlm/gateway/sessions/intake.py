@@ -17,7 +17,7 @@ from qlm.domain.request import Request, RequestMetadata, RequestState
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError, retry_headers
 from qlm.gateway.api.schema import Body
-from qlm.gateway.api.translate import Arrival, tenant, to_metadata, with_prompt
+from qlm.gateway.api.translate import Arrival, Asking, tenant, to_metadata, with_prompt
 from qlm.gateway.core.admission import Refuse, decide, overload
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.forecast import admission_query
@@ -137,6 +137,22 @@ class Intake:
             self._retries.left(call, subscription.metadata.id, now_ns, grace_ns)
         self._hub.detach(subscription, for_good=not timed_out)
 
+    async def earlier(
+        self, body: Asking, identity: dict[str, Any], headers: Mapping[str, str]
+    ) -> Prepared | None:
+        """Return the request that an earlier attempt with an Idempotency-Key queued; None if none did.
+
+        Raises:
+            ApiError: The key came before with another `identity`, or cannot be used any more.
+        """
+        if (key := headers.get(KEY_HEADER)) is None:
+            return None
+        _, found = await find_earlier(self._store, tenant(body, headers), key, fingerprint(identity))
+        if found is None:
+            return None
+        grace_s = self._grace_s(body, returns=True)
+        return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
+
     async def prepare(
         self,
         body: Body,
@@ -147,6 +163,7 @@ class Intake:
         returns: bool = False,
         default_slo: Slo | None = None,
         beside: Beside = ALONE,
+        identity: dict[str, Any] | None = None,
     ) -> Prepared:
         """Translate, tokenize and admit a request; or find the one that an earlier attempt queued.
 
@@ -158,6 +175,7 @@ class Intake:
             returns: The client may come back for the answer after it has disconnected.
             default_slo: Objective of a request that names none; None for the configured default.
             beside: The other requests of its call, which are admitted with it.
+            identity: What attempts with one Idempotency-Key must have in common; None for `plain`.
 
         Raises:
             ApiError: The request is not acceptable, now or ever.
@@ -169,7 +187,7 @@ class Intake:
         grace_s = self._grace_s(body, returns=returns or key is not None)
         id, digest = self._new_id(), ""
         if key is not None:
-            digest = fingerprint(plain)
+            digest = fingerprint(plain if identity is None else identity)
             id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
@@ -286,7 +304,7 @@ class Intake:
         if isinstance(verdict, Refuse):
             raise _refused(verdict)
 
-    def _grace_s(self, body: Body, *, returns: bool) -> float:
+    def _grace_s(self, body: Asking, *, returns: bool) -> float:
         # Only clients with an Idempotency-Key, a resumable stream or retries can come back for the answer.
         # Of any other, no client reads what would still be generated.
         if body.resume_grace_s is not None:

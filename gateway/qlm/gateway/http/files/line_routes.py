@@ -14,7 +14,7 @@ from qlm.gateway.batches.line_routes import LineRoutes, PreparedLine
 from qlm.gateway.http.attempts import fields_renamed
 from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.responses_api.conversation import earlier_messages
-from qlm.gateway.http.responses_api.prepared import prepared_with
+from qlm.gateway.http.responses_api.prepared import identity_of, prepared_with
 from qlm.gateway.http.responses_api.shown import answer_of_response
 from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.gateway import Gateway
@@ -41,10 +41,14 @@ async def _prepare_response(
         raise invalid("background", "background is true; expected no such field: no line has a client")
     with fields_renamed(NAMES):
         body = parse_response(plain)
-        earlier = await earlier_messages(gateway, body.previous_response_id, headers[KEY_TENANT])
-        chat = as_chat(body, plain, earlier)
-        whole, state = chat | {"response": plain}, state_of(body, plain)
-        prepared = await gateway.intake.prepare(parse_chat(chat), whole, headers, detached=True)
+        state, identity = state_of(body, plain), identity_of(plain)
+        prepared = await gateway.intake.earlier(body, identity, headers)
+        if prepared is None:
+            earlier = await earlier_messages(gateway, body.previous_response_id, headers[KEY_TENANT])
+            chat = as_chat(body, plain, earlier)
+            prepared = await gateway.intake.prepare(
+                parse_chat(chat), chat | {"response": plain}, headers, detached=True, identity=identity
+            )
         prepared = prepared_with(prepared, state)
     return PreparedLine(prepared, partial(answer_of_response, gateway, state))
 

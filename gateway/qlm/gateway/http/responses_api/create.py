@@ -28,7 +28,7 @@ from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.responses_api.conversation import earlier_messages
-from qlm.gateway.http.responses_api.prepared import prepared_with
+from qlm.gateway.http.responses_api.prepared import identity_of, prepared_with
 from qlm.gateway.http.responses_api.shown import StoredResponse, ended_response, events_of, response_now
 from qlm.gateway.http.responses_api.stored import streamed
 from qlm.gateway.http.sinks import WholeSink
@@ -51,9 +51,11 @@ async def create_response(gateway: Gateway, request: HttpRequest) -> Created:
         body = parse_response(plain)
         asked = stream_form(headers, default=default_form(gateway))
         form = asked if body.stream else StreamForm.PLAIN
-        earlier = await earlier_messages(gateway, body.previous_response_id, key_tenant(request))
-        chat = as_chat(body, plain, earlier)
-        made = await _prepare(gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form)
+        made = await _earlier(gateway, body, plain, headers)
+        if made is None:
+            earlier = await earlier_messages(gateway, body.previous_response_id, key_tenant(request))
+            chat = as_chat(body, plain, earlier)
+            made = await _prepare(gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form)
         attempt.id = made.prepared.metadata.id
         return await made.answer(gateway, body, form)
 
@@ -103,6 +105,17 @@ class _Made:
         return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
 
 
+async def _earlier(
+    gateway: Gateway, body: ResponseBody, plain: dict[str, Any], headers: Mapping[str, str]
+) -> _Made | None:
+    """Return the response that an earlier attempt queued: it is there whatever became of those before it."""
+    found = await gateway.intake.earlier(body, identity_of(plain), headers)
+    if found is None:
+        return None
+    state = state_of(body, plain)
+    return _Made(prepared_with(found, state), state, None)
+
+
 async def _prepare(
     gateway: Gateway,
     body: ResponseBody,
@@ -113,7 +126,7 @@ async def _prepare(
 ) -> _Made:
     """Admit a response, or find the one that an earlier attempt queued.
 
-    `plain` is the body of its chat, with its own in the field `response`, of which retries must be equal.
+    `plain` is the body of its chat, with its own in the field `response`.
     """
     state = state_of(body, plain["response"])
     call = None if state.background else gateway.intake.sdk_call(chat, plain, headers)
@@ -121,7 +134,12 @@ async def _prepare(
     prepared = None if call is None else await gateway.intake.taken_up(call)
     if prepared is None:
         prepared = await gateway.intake.prepare(
-            chat, plain, headers, detached=state.background, returns=returns
+            chat,
+            plain,
+            headers,
+            detached=state.background,
+            returns=returns,
+            identity=identity_of(plain["response"]),
         )
     return _Made(prepared_with(prepared, state), state, call)
 

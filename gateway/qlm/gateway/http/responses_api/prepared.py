@@ -1,10 +1,20 @@
 """A response that is admitted, with what its later calls need."""
 
 from dataclasses import replace
+from typing import Any
 
 from qlm.gateway.api.responses_api.state import ResponseState, read_state, with_state
 from qlm.gateway.sessions.idempotency import KEY_HEADER, key_reused
 from qlm.gateway.sessions.intake import Prepared
+
+
+def identity_of(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return what retries of a response must have in common, without the conversation that it continues.
+
+    Args:
+        plain: Its body as received.
+    """
+    return {"response": plain}
 
 
 def prepared_with(prepared: Prepared, state: ResponseState) -> Prepared:

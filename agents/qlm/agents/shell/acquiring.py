@@ -1,5 +1,10 @@
-"""Pulls and leases of an agent: at once where broker and store can, else in a task each."""
+"""Pulls and leases of an agent: at once where broker and store can, else in a task each.
 
+Of the pulls in one turn of the event loop only the first is done at once. A pull that brings only cancelled
+requests causes the next, and a queue of thousands of them would stall the loop.
+"""
+
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -51,19 +56,33 @@ class Acquiring:
         self._post = post
         self._spawn = spawn
         self._dead_letter = dead_letter
+        self._pulled = False
 
     def pull(self, action: Pull, *, valid: bool) -> None:
         """Pull, or begin to; nothing comes without a `valid` lease of the instance."""
         deliveries: Sequence[Delivery] | None = ()
         try:
             if valid:
-                deliveries = self._broker.get_now(action.cls.queue, action.limit)
+                deliveries = self._get_now(action)
         except Exception as error:
             self._faults.note(log, error, "%s: pull failed", self._instance)
         if deliveries is None:
             self._spawn(self._pull(action))
         else:
             self.received(action.group, action.limit, deliveries)
+
+    def _get_now(self, action: Pull) -> Sequence[Delivery] | None:
+        """Return what can be pulled at once, or None if it needs a task."""
+        if self._pulled:
+            return None
+        deliveries = self._broker.get_now(action.cls.queue, action.limit)
+        if deliveries is not None:
+            self._pulled = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return deliveries
+
+    def _end_turn(self) -> None:
+        self._pulled = False
 
     async def _pull(self, action: Pull) -> None:
         deliveries: Sequence[Delivery] = ()

@@ -1,5 +1,6 @@
 """Batches of `unified` that end where speed does."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,18 @@ def test_the_order_of_all_but_readers_is_kept() -> None:
     rows = [Row("timed"), *readers(1, Place.OUTSIDE), *readers(1), Row("batch")]
     stage = np.array([Stage.DEADLINE, Stage.READER, Stage.READER, Stage.BEST_EFFORT])
     assert who_runs_first(seen(*rows), stage, np.arange(4)).tolist() == [0, 2, 1, 3]
+
+
+def test_a_batch_fast_enough_once_who_runs_goes_first_keeps_all_who_run() -> None:
+    long_context = MACHINE._replace(
+        iteration=IterationTime(host_ms=100.0, linear_ms=((1.0, 0.001), (51.0, 0.002)), kv_ms=0.01),
+        seqs_max=3,
+        kv_blocks=4000,
+        free_blocks=4000,
+    )
+    inside = readers(2, rate=1.0, read_end_s=1.5, prompt=100)
+    inside += [replace(row, id="long", prompt=20_000) for row in readers(1, rate=1.0, read_end_s=1.5)]
+    waiting = {"generated": 0, "read_end_s": None, "arrival_s": -1.0, "prompt": 10}
+    fast = readers(1, Place.OUTSIDE, rate=20.0, ttft_s=0.5, **waiting)
+    run = Unified().decide(view(*inside, *fast, machine=long_context, pace=SHORT_PROMPTS)).run
+    assert set(run) == {row.id for row in inside}

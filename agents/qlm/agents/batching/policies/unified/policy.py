@@ -83,6 +83,8 @@ class Unified:
             return rows
         rows = packing.rows(who_runs_first(view, stage, order), skips=True)
         reads = readers_falling_behind(view, needs, stage, rows)
+        if not reads.any():
+            return rows  # what made it too slow is outside: a shorter batch would only stop readers in time
         return rows[: max(len(packing.fixed), size_of_most_goodput(view, needs, rows, reads))]
 
     def _order(self, view: View, needs: Demands, load: Loads) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ An instance with a queue is idle, too, if all of that needs another model and th
 takes groups of its own model that need a swap where they are, if that makes no more requests late.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
@@ -52,21 +52,22 @@ def relieve_idle(problem: Problem, plan: Plan) -> Plan:
     """Return a plan in which no instance is idle while a group waits elsewhere that it would start sooner.
 
     All groups of a model that gain by it go together: of several idle instances only one swaps for them.
+    No group moves twice, and the own groups of an instance that took others may leave it.
     """
     if not any(plan.queues.values()) or not any(map(is_idle, problem.instances)):
         return plan
-    index, queues, sources = ProblemIndex.of(problem), dict(plan.queues), list(plan.queues)
-    idle = list(_idle(index, plan))
+    index, queues = ProblemIndex.of(problem), dict(plan.queues)
+    idle, settled = list(_idle(index, plan)), set[GroupId]()
     while idle:
-        filled = _filled(index, {id: queues[id] for id in sources})
+        filled = _filled(index, queues)
         waiting = [tuple(timeline(problem.kinds[each.kind], each, queue)) for each, queue in filled]
-        best = max(_transfers(problem, idle, waiting), key=lambda each: each.gain_s, default=None)
+        best = max(_transfers(problem, idle, waiting, settled), key=lambda each: each.gain_s, default=None)
         if best is None:
             break
         moved = tuple(group.id for group in best.groups)
         queues[best.source] = tuple(id for id in queues[best.source] if id not in moved)
         queues[best.target] = (*moved, *queues.get(best.target, ()))
-        sources = [id for id in sources if id != best.target]
+        settled.update(moved)
         idle = [each for each in idle if each.instance.id not in (best.target, best.source)]
     return replace(plan, queues=queues)
 
@@ -94,11 +95,14 @@ def _filled(
 
 
 def _transfers(
-    problem: Problem, idle: Sequence[_Idle], waiting: Iterable[Sequence[Served]]
+    problem: Problem, idle: Sequence[_Idle], waiting: Iterable[Sequence[Served]], settled: Container[GroupId]
 ) -> Iterator[_Transfer]:
+    """Yield the transfers of groups that are not settled."""
     for queue in waiting:
         of_model: dict[ModelId, list[Served]] = {}
         for served in queue:
+            if served.group.id in settled:
+                continue
             of_model.setdefault(served.group.model, []).append(served)
         for target in idle:
             for model, served_groups in of_model.items():

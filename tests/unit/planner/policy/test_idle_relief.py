@@ -149,3 +149,16 @@ def test_two_instances_with_each_others_work_take_it_back_one_after_the_other() 
     once = relieve_idle(subject, present(subject))
     assert once.queues == {BUSY: (), IDLE: ("a", "b")}
     assert relieve_idle(subject, once).queues == {BUSY: ("b",), IDLE: ("a",)}
+
+
+def test_an_instance_that_took_groups_gives_its_own_to_another_idle_one() -> None:
+    """Else its own would wait beside their model, behind what it took, until the next plan."""
+    subject = problem(
+        (group("a", A, 20.0), group("b", B, 10.0)),
+        with_b_awake(instance(BUSY, "a", busy_s=60.0)),
+        instance(IDLE, "b"),
+        with_b_awake(instance(OTHER)),
+    )
+    once = relieve_idle(subject, present(subject))
+    assert once.queues == {BUSY: (), IDLE: ("a",), OTHER: ("b",)}
+    assert relieve_idle(subject, once) == once

@@ -96,6 +96,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._messages: list[Message] = []
+        self._sent_bytes = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._loop = asyncio.get_running_loop()
@@ -149,6 +150,16 @@ class Link(asyncio.Protocol):
         """Whether the other process reads too slowly."""
         return not self._writable.is_set()
 
+    @property
+    def signs(self) -> tuple[int, int]:
+        """Counts of which one grows while the other process works.
+
+        While it is read, how often something has come from it, else the bytes that it has taken.
+        """
+        if self.reading or self._transport is None:
+            return self.received, 0
+        return self.received, self._sent_bytes - self._transport.get_write_buffer_size()
+
     def pause_reading(self, paused: bool) -> None:
         """Read nothing for a while, or go on."""
         if self._transport is not None and self.open:
@@ -172,4 +183,6 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         if messages and self.open and self._transport is not None:
-            self._transport.write(encode(messages))
+            frame = encode(messages)
+            self._sent_bytes += len(frame)
+            self._transport.write(frame)

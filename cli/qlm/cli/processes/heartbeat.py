@@ -1,7 +1,9 @@
 """Signs of life of gateway workers: one that hangs is found, though its process has not ended.
 
 Silence is counted in turns of the owner, not by its clock: an owner that stood still itself, or a machine
-that slept, finds what workers have sent meanwhile before it counts the next turn.
+that slept, finds what workers have sent meanwhile before it counts the next turn. While the owner does not
+read, because calls of the worker wait for an answer, nothing counts; once answers wait for the worker, it
+must take some.
 """
 
 import asyncio
@@ -32,19 +34,19 @@ class Silence:
         """
         self._looks_max = looks_max
         self._looks_max_starting = looks_max_starting
-        self._received = 0
+        self._signs = (0, 0)
         self._silent = 0
 
-    def look(self, received: int, *, serves: bool, reading: bool) -> bool:
+    def look(self, signs: tuple[int, int], *, serves: bool, expected: bool) -> bool:
         """Look at a worker; return whether it hangs.
 
         Args:
-            received: How often something has come from it so far.
+            signs: Counts of which one grows while it works.
             serves: It has begun to serve.
-            reading: What it sends is read at present.
+            expected: A sign of it is due: its owner does not keep it waiting.
         """
-        if received != self._received or not reading:
-            self._received, self._silent = received, 0
+        if signs != self._signs or not expected:
+            self._signs, self._silent = signs, 0
         else:
             self._silent += 1
         return self._silent >= (self._looks_max if serves else self._looks_max_starting)
@@ -67,7 +69,9 @@ class Watch:
         """Return once the worker hangs."""
         while True:
             await asyncio.sleep(self._beat_s)
-            if self._silence.look(link.received, serves=self.serves, reading=link.reading):
+            # Unread, with answers to take, it works as long as it takes them.
+            expected = link.reading or link.behind
+            if self._silence.look(link.signs, serves=self.serves, expected=expected):
                 return
 
 

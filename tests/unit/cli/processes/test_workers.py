@@ -4,13 +4,15 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from contract.suites.store.values import LIMITS
 from qlm.cli.config.settings import parse_config
-from qlm.cli.processes.heartbeat import Silence
+from qlm.cli.processes.frames import Link
+from qlm.cli.processes.heartbeat import Silence, Watch
 from qlm.cli.processes.workers import Workers, WorkerTask
 from qlm.cli.runtime.backends import Backends
 from qlm.domain.errors import BrokerUnavailableError
@@ -94,13 +96,50 @@ async def test_a_worker_that_hangs_is_killed_and_started_again(
     assert "gateway worker 1 ended (it hangs: no sign of life for 1 s); it starts again" in caplog.text
 
 
-def test_silence_counts_looks_in_a_row_and_none_while_nothing_is_read() -> None:
+def test_silence_counts_looks_in_a_row_at_which_a_sign_is_due() -> None:
     silence = Silence(2, 4)
-    starting = [silence.look(0, serves=False, reading=True) for _ in range(4)]
+    starting = [silence.look((0, 0), serves=False, expected=True) for _ in range(4)]
     assert starting == [False, False, False, True]
-    assert not silence.look(1, serves=True, reading=True)
-    assert not silence.look(1, serves=True, reading=True)
-    assert not silence.look(1, serves=True, reading=False)
-    assert not silence.look(1, serves=True, reading=True)
-    assert silence.look(1, serves=True, reading=True)
-    assert not silence.look(2, serves=True, reading=True)
+    assert not silence.look((1, 0), serves=True, expected=True)
+    assert not silence.look((1, 0), serves=True, expected=True)
+    assert not silence.look((1, 0), serves=True, expected=False)
+    assert not silence.look((1, 0), serves=True, expected=True)
+    assert silence.look((1, 0), serves=True, expected=True)
+    assert not silence.look((1, 7), serves=True, expected=True)
+
+
+@asynccontextmanager
+async def paused_link() -> AsyncIterator[tuple[Link, socket.socket]]:
+    """Yield a link whose owner reads nothing, and the worker's end, which nobody reads."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_unix_connection(lambda: Link(lambda _: None, lambda: None), sock=ours)
+    link.pause_reading(True)
+    try:
+        yield link, theirs
+    finally:
+        theirs.close()
+        link.close()
+
+
+async def test_a_worker_that_takes_no_answers_hangs_though_its_calls_are_not_read() -> None:
+    watch = Watch(0.001, 0.002, 0.003)
+    watch.serves = True
+    async with paused_link() as (link, _):
+        link.send("done", 1, bytes(1 << 23))
+        await until(lambda: link.behind, LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            await watch.hangs(link)
+
+
+async def test_a_worker_that_takes_answers_gives_signs_of_life_though_its_calls_are_not_read() -> None:
+    async with paused_link() as (link, theirs):
+        link.send("done", 1, bytes(1 << 23))
+        await until(lambda: link.behind, LIMIT_S)
+        before = link.signs
+        async with asyncio.timeout(LIMIT_S):
+            while link.signs == before:
+                await asyncio.get_running_loop().sock_recv(theirs, 1 << 16)
+        assert link.signs > before
+        assert link.behind

@@ -1,15 +1,19 @@
 """Tables on a terminal that are drawn anew every second, with keys to page, sort and filter."""
 
+import codecs
 import os
+import re
 import select
 import sys
 import termios
 import time
 import tty
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -20,18 +24,40 @@ from qlm.cli.inspect.view import View
 WATCH_S: Final = 1.0
 """Time between two looks at the gateway."""
 
-_KEY_BYTES_MAX: Final = 16
+Look = Callable[[], Sequence[Table]]
+
+_READ_BYTES: Final = 4096
+_REST_S: Final = 0.05
+"""Time for the rest of a sequence whose start has come; after it, the start was the key escape."""
+
+_KEY: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
+_START: Final = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 
 
-def watch(look: Callable[[], Sequence[Table]]) -> None:
+def watch(look: Look) -> None:
     """Show tables on the whole terminal, anew every second, until the reader quits.
 
-    Without a terminal to read keys from, they are shown from the top.
+    Without a terminal to read keys from, they are shown from the top. Where the output is no terminal, all
+    tables are printed every second.
 
     Args:
         look: Asks the gateway, and lays out the tables.
     """
-    out, view = console(), View()
+    out = console()
+    if out.is_terminal:
+        _draw(out, look)
+    else:
+        _print(out, look)
+
+
+def _print(out: Console, look: Look) -> None:
+    while True:
+        out.print(Group(*look()), crop=False)
+        time.sleep(WATCH_S)
+
+
+def _draw(out: Console, look: Look) -> None:
+    view = View()
     with _keys() as next_key, Live(console=out, screen=True, auto_refresh=False) as live:
         while not view.ended:
             tables = look()
@@ -46,25 +72,54 @@ def watch(look: Callable[[], Sequence[Table]]) -> None:
                 view = view.pressed(key, headings)
 
 
+class Keys:
+    """Keys that come from a terminal; several may come in one read, and one in several.
+
+    Args:
+        terminal: Descriptor of a terminal that passes each key on at once.
+    """
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending: deque[str] = deque()
+
+    def next(self, wait_s: float) -> str | None:
+        """Return the next key, or None if none comes for so many seconds; `q` after the end."""
+        if not self._pending and self._waits(wait_s):
+            text = self._read()
+            while _START.search(text) and self._waits(_REST_S):
+                text += self._read()
+            self._pending.extend(_KEY.findall(text))
+        return self._pending.popleft() if self._pending else None
+
+    def _waits(self, wait_s: float) -> bool:
+        return bool(select.select([self._terminal], [], [], wait_s)[0])
+
+    def _read(self) -> str:
+        read = os.read(self._terminal, _READ_BYTES)
+        return self._decoder.decode(read) if read else "q"
+
+
+@contextmanager
+def keys_of(terminal: int) -> Iterator[Keys]:
+    """Yield the keys of a terminal, each when it is pressed; afterwards the terminal is as before."""
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield Keys(terminal)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """Yield a function that waits so many seconds for a key, and returns None if there was none."""
+    """Yield a function that waits so many seconds for a key of the reader; without a terminal, none comes."""
     if not sys.stdin.isatty():
         yield _none
         return
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-
-    def next_key(wait_s: float) -> str | None:
-        if not select.select([terminal], [], [], wait_s)[0]:
-            return None
-        return os.read(terminal, _KEY_BYTES_MAX).decode("utf-8", "replace") or "q"
-
-    tty.setcbreak(terminal)
-    try:
-        yield next_key
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    with keys_of(sys.stdin.fileno()) as keys:
+        yield keys.next
 
 
 def _none(wait_s: float) -> None:

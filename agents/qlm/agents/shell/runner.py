@@ -1,6 +1,8 @@
 """Asyncio shell of an agent: carries out its actions, and returns their results to it as events.
 
-Each action runs as a task. Side effects, whose order matters, go through one worker (`side_effects`).
+Pulls and leases are done at once where broker and store can (`acquiring`). Side effects, whose order matters,
+go through one worker (`side_effects`), and appends, one per request, through `appends`. Other actions that
+wait for something are a task each.
 """
 
 import asyncio

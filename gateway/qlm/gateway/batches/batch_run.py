@@ -16,6 +16,7 @@ from qlm.gateway.batches.line_routes import PrepareLine
 from qlm.gateway.batches.line_run import Answered, LineRun, not_run
 from qlm.gateway.batches.lines import Line, answered, check, raw_lines, read_line
 from qlm.gateway.files.batches import Batch, Batches, BatchState, Claim
+from qlm.gateway.files.disk import write_all
 from qlm.gateway.files.files import Files
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.sessions.gateway import Gateway
@@ -147,7 +148,7 @@ class BatchRun:
             for custom_id, raw in (each for path in former for each in answered(path)):
                 if custom_id not in done:
                     done.add(custom_id)
-                    _append(part, raw)
+                    write_all(part, raw)
             counts.append(len(done) - before)
             os.fsync(part.fileno())
             for path in former:
@@ -253,6 +254,7 @@ class BatchRun:
         """Make files of the parts, those that have lines."""
         ids: list[str | None] = []
         for what, part in zip(_PARTS, self._parts or (), strict=True):
+            os.utime(part.fileno())  # a sweep deletes uploads by their age, and this one may be days old
             os.fsync(part.fileno())
             if not part.tell():
                 ids.append(None)
@@ -314,7 +316,7 @@ class BatchRun:
         assert self._parts is not None
         part = self._parts[0 if found.ok else 1]
         async with self._writing:
-            await asyncio.shield(asyncio.to_thread(_append, part, orjson.dumps(found.fields) + b"\n"))
+            await asyncio.shield(asyncio.to_thread(write_all, part, orjson.dumps(found.fields) + b"\n"))
             state = self._state
             completed, failed = state.completed + found.ok, state.failed + (not found.ok)
             self._state = replace(state, completed=completed, failed=failed)
@@ -325,12 +327,6 @@ class BatchRun:
 
     def _now_s(self) -> int:
         return self._gateway.clock.now_ns() // 10**9
-
-
-def _append(part: FileIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[part.write(view) :]
 
 
 def _next(lines: Iterator[Line]) -> list[Line]:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,13 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def write_all(file: FileIO, data: bytes) -> None:
+    """Write all of some data: a file without a buffer may take a part of it."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
 def sync_folder(folder: Path) -> None:
     """Let new names in a folder survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -64,9 +72,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def _part(path: Path, value: Any, random_hex: RandomHex) -> Path:
+    data = orjson.dumps(value)
     part = path.with_name(f".{path.name}.{random_hex(8)}")
-    with part.open("xb") as file:
-        file.write(orjson.dumps(value))
-        file.flush()
-        os.fsync(file.fileno())
+    with part.open("xb", buffering=0) as file:
+        try:
+            write_all(file, data)
+            os.fsync(file.fileno())
+        except BaseException:
+            part.unlink()
+            raise
     return part

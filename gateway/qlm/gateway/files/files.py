@@ -4,6 +4,7 @@ Folders: `<root>/<tenant>/files/<id>` is the content, `<id>.json` beside it what
 a file without is unknown. A tenant's files are looked for in its own folder only.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -73,7 +74,12 @@ class Files:
             created_s=now_s,
             expires_s=now_s + lifetime_s,
         )
-        write_json(folder / f"{id}.json", asdict(made), self._random_hex)
+        try:
+            write_json(folder / f"{id}.json", asdict(made), self._random_hex)
+        except BaseException:  # what has no name would take room for ever
+            (folder / f"{id}.json").unlink(missing_ok=True)
+            (folder / id).unlink(missing_ok=True)
+            raise
         return made
 
     def get(self, tenant: str, id: str) -> StoredFile | None:
@@ -109,10 +115,10 @@ class Files:
             for each in list(_known(folder)):
                 if each.expires_s <= self._now_s():
                     _delete(folder, each.id)
+            for path in list(_nameless(folder)):
+                _delete_old(path)
         for path in (self.root / _UPLOADS).glob("*"):
-            # Ages of files are by the clock of the machine.
-            if time.time() - path.stat().st_mtime > _UPLOAD_MAX_S:
-                path.unlink(missing_ok=True)
+            _delete_old(path)
 
     def _folder(self, tenant: str) -> Path:
         return tenant_folder(self.root, tenant) / "files"
@@ -138,6 +144,20 @@ def _delete(folder: Path, id: str) -> bool:
         return False
     (folder / id).unlink(missing_ok=True)
     return True
+
+
+def _nameless(folder: Path) -> Iterator[Path]:
+    """Return content of which nothing is known: its gateway died before, or while it deleted it."""
+    for path in folder.glob(f"{FILE_PREFIX}*"):
+        if path.suffix != ".json" and not path.with_suffix(".json").exists():
+            yield path
+
+
+def _delete_old(path: Path) -> None:
+    """Delete what is older than any upload lasts, by the clock of the machine."""
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - path.stat().st_mtime > _UPLOAD_MAX_S:
+            path.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -49,7 +49,7 @@ async def create_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFiel
     plain = parse_json(await read_body(request, BODY_BYTES_MAX))
     if unknown := sorted(plain.keys() - set(_FIELDS)):
         message = f"{cut(unknown[0])} is no field of a batch; expected {', '.join(_FIELDS)}"
-        raise invalid(unknown[0], message, "unknown_parameter")
+        raise invalid(cut(unknown[0]), message, "unknown_parameter")
     now_s = gateway.clock.now_ns() // 10**9
     spec = BatchSpec(
         id=storage.batches.new_id(),

@@ -147,7 +147,7 @@ def _lifetime_s(upload: Upload, limits: FileLimits) -> int:
     names = {_ANCHOR: "anchor", _SECONDS: "seconds"}
     if unknown := sorted(fields.keys() - set(names)):
         message = f"{cut(unknown[0])} is no field of a file; expected file, purpose, {', '.join(names)}"
-        raise invalid(unknown[0], message, "unknown_parameter")
+        raise invalid(cut(unknown[0]), message, "unknown_parameter")
     given = {names[name]: value for name, value in fields.items()}
     return lifetime_s(given, limits.kept_s, "expires_after[{}]")
 

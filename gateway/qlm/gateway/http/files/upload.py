@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.shown import cut
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, invalid
 
 _BUFFER_BYTES: Final = 256 * 1024
@@ -102,10 +103,10 @@ async def _read(sent: Mapping[str, str], content: StreamReader, path: Path, byte
             if not isinstance(part, BodyPartReader) or part.name is None:
                 raise _malformed("a part has no name")
             if part.name == "file":
-                upload.filename = part.filename or "file"
+                upload.filename = _encodable(part.filename or "file")
                 upload.size_bytes = await _store(part, path, bytes_max)
             elif len(upload.fields) < _FIELDS_MAX:
-                upload.fields[part.name] = await _text(part)
+                upload.fields[_encodable(part.name)] = await _text(part)
             else:
                 raise _malformed(f"it has more than {_FIELDS_MAX} fields")
     except _MALFORMED as error:
@@ -140,6 +141,11 @@ async def _text(part: BodyPartReader) -> str:
     return value.getvalue().decode("utf-8", "replace")
 
 
+def _encodable(name: str) -> str:
+    """Replace the bytes of a name that are no UTF-8, which aiohttp keeps as surrogates."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _malformed(why: str) -> ApiError:
-    message = f"the body is no form: {why}; expected multipart/form-data with `file` and `purpose`"
+    message = f"the body is no form: {cut(why)}; expected multipart/form-data with `file` and `purpose`"
     return invalid(None, message, "invalid_form")

@@ -171,19 +171,29 @@ class BatchRun:
     async def _begin(self, line: Line) -> None:
         """Begin a line as soon as there is a slot for it; a batch that stops meanwhile leaves it out."""
         self._check_unbroken()
-        stopped = asyncio.create_task(self._stopped.wait())
-        slot = asyncio.create_task(self._slot())
-        try:
-            await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
-            if not slot.done():
-                await self._write(self._unanswered(line))
-                return
-        finally:
-            await end_tasks([stopped, *([] if slot.done() else [slot])])
+        if not await self._slot_or_stop():
+            await self._write(self._unanswered(line))
+            return
         run = LineRun(self._gateway, self._spec, line, self._prepare, self._stopped)
         task = asyncio.create_task(self._run_line(line, run))
         self._open[task] = line, run
         task.add_done_callback(self._ended)
+
+    async def _slot_or_stop(self) -> bool:
+        """Take a slot, or return False if the batch stops before; with False or an error, none is taken."""
+        stopped = asyncio.create_task(self._stopped.wait())
+        slot = asyncio.create_task(self._slot())
+        begins = False
+        try:
+            try:
+                await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await end_tasks([stopped, slot])
+            begins = not self._stopped.is_set()
+        finally:
+            if not begins and slot.done() and not slot.cancelled():
+                self._slots.release()
+        return begins
 
     async def _slot(self) -> None:
         """Wait for a slot; none is taken while the batch is paused."""

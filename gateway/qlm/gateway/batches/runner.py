@@ -65,21 +65,22 @@ class BatchRunner:
             await end_tasks(list(self._running.values()))
 
     async def _scan(self) -> None:
-        batches = self._storage.batches
-        for id, folder in (await asyncio.to_thread(batches.open_folders)).items():
+        for id, folder in (await asyncio.to_thread(self._storage.batches.open_folders)).items():
             if id in self._running or self._active() >= BATCHES_MAX:
                 continue
-            claim = await asyncio.to_thread(batches.claim, folder)
-            batch = None if claim is None else await asyncio.to_thread(batches.read, folder)
-            if claim is None:
-                continue
-            if batch is None:
-                claim.release()
-                continue
-            task = asyncio.create_task(self._run(id, batch, claim, folder))
-            self._running[id] = task
+            try:
+                await self._take(id, folder)
+            except Exception as error:  # those after it can be run all the same
+                self._gateway.faults.note(_log, error, "cannot run batch %s", id)
 
-    async def _run(self, id: str, batch: Batch, claim: Claim, folder: Path) -> None:
+    async def _take(self, id: str, folder: Path) -> None:
+        """Run a batch if no other gateway does; it is read first, since an unreadable one needs no claim."""
+        batch = await asyncio.to_thread(self._storage.batches.read, folder)
+        claim = None if batch is None else await asyncio.to_thread(self._storage.batches.claim, folder)
+        if batch is not None and claim is not None:
+            self._running[id] = asyncio.create_task(self._run(id, batch, claim))
+
+    async def _run(self, id: str, batch: Batch, claim: Claim) -> None:
         storage = self._storage
         try:
             run = BatchRun(

@@ -19,7 +19,7 @@ Claims only save double work: requests of lines have ids by batch and line, and 
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -267,11 +267,12 @@ class Batches:
         number = _last_claim(folder)
         if number and not self._is_stale(_claim_path(folder, number)):
             return None
+        state = _latest_state(folder)
         try:
             lock = LifeLock(_claim_path(folder, number + 1))
         except FileExistsError:
             return None
-        return Claim(folder, number + 1, lock, _latest_state(folder))
+        return Claim(folder, number + 1, lock, state)
 
     def write_state(self, claim: Claim, state: BatchState) -> None:
         """Note progress under a claim."""
@@ -334,12 +335,8 @@ def _last_claim(folder: Path) -> int:
     return max((int(path.name.partition("-")[2]) for path in folder.glob("claim-*")), default=0)
 
 
-def _states(folder: Path) -> Iterator[Path]:
-    yield from sorted(folder.glob("state-*.json"), reverse=True)
-
-
 def _latest_state(folder: Path) -> BatchState:
-    for path in _states(folder):
+    for path in sorted(folder.glob("state-*.json"), reverse=True):
         if (plain := read_json(path)) is not None:
             return _state(plain)
     return BatchState()

@@ -27,13 +27,19 @@ class LifeLock:
 
         Raises:
             FileExistsError: There is one.
+            OSError: It cannot be written; it is then gone.
         """
         self._descriptor: int | None = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # a file system without locks: only its time of change tells
             return
-        os.write(self._descriptor, this_boot())  # after the lock, so that this never stands there without it
+        try:
+            os.write(self._descriptor, this_boot())  # after the lock: this never stands there without it
+        except BaseException:
+            path.unlink(missing_ok=True)
+            self.release()
+            raise
 
     def release(self) -> None:
         """Give up the lock."""

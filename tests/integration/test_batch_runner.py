@@ -1,0 +1,174 @@
+"""Batches at one gateway: the slots of their lines, claims, and batches that cannot be read."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.batches.batch_run import BatchRun
+from qlm.gateway.batches.line_routes import PreparedLine
+from qlm.gateway.batches.runner import batches_running
+from qlm.gateway.files.batches import Batch, BatchSpec
+from qlm.gateway.files.life_lock import LifeLock
+from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.http.app import create_app
+from qlm.gateway.sessions.gateway import Gateway
+from support.full_disk import full_disk
+from support.gateway import MODELS, SystemClock, running_cluster, until
+
+ENDPOINT: Final = "/v1/completions"
+CONTENT: Final = b"".join(
+    orjson.dumps({"custom_id": f"{n}", "method": "POST", "url": ENDPOINT, "body": {"prompt": "x"}}) + b"\n"
+    for n in range(3)
+)
+
+
+async def refuse(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> PreparedLine:
+    """Refuse each line: a batch of such lines completes without an engine."""
+    raise ApiError(status=400, message="refused")
+
+
+def add_batch(storage: Storage, id: str, *, window_s: int = 3600) -> Path:
+    """Add a batch; return its folder."""
+    path = storage.files.upload_path()
+    path.write_bytes(CONTENT)
+    file = storage.files.add("a", path, "x", "batch", 3600)
+    now_s = SystemClock().now_ns() // 10**9
+    spec = BatchSpec(
+        id=id,
+        tenant="a",
+        endpoint=ENDPOINT,
+        window=f"{window_s}s",
+        input_file_id=file.id,
+        created_s=now_s,
+        expires_s=now_s + window_s,
+        metadata={},
+        output_kept_s=3600,
+    )
+    storage.batches.add(spec, storage.files.content("a", file.id))
+    return storage.batches.open_folders()[id]
+
+
+def ids(storage: Storage, count: int) -> list[str]:
+    """Return unused ids in the order in which batches are looked at."""
+    return sorted(storage.batches.new_id() for _ in range(count))
+
+
+def batch(storage: Storage, folder: Path) -> Batch:
+    found = storage.batches.read(folder)
+    assert found is not None
+    return found
+
+
+async def ended(storage: Storage, *folders: Path) -> list[str]:
+    """Wait for the ends of batches; return their statuses."""
+    await until(lambda: all((folder / "end.json").exists() for folder in folders))
+    return [batch(storage, folder).status for folder in folders]
+
+
+def opened_below(root: Path) -> list[str]:
+    """Return the files below a folder that this process has open."""
+    paths = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(str(descriptor.readlink()))
+    return [path for path in paths if path.startswith(str(root))]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return storage_in(tmp_path / "files", SystemClock())
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, storage: Storage) -> AsyncIterator[Gateway]:
+    async with running_cluster(tmp_path) as cluster:
+        app = create_app(
+            MODELS,
+            cluster.broker,
+            cluster.store,
+            SystemClock(),
+            cluster.limits,
+            GatewayId("gateway"),
+            lambda: RequestId(uuid.uuid4().hex),
+            storage=storage,
+        )
+        yield app.state.gateway
+
+
+@contextlib.asynccontextmanager
+async def waiting_for_a_slot(
+    gateway: Gateway, storage: Storage, slots: asyncio.Semaphore
+) -> AsyncIterator[tuple[Path, asyncio.Task[None]]]:
+    """Run a batch whose first line waits for a slot."""
+    folder = add_batch(storage, storage.batches.new_id())
+    claim = storage.batches.claim(folder)
+    assert claim is not None
+    parts = gateway, storage.batches, storage.files, storage.limits, slots, refuse
+    run = asyncio.create_task(BatchRun(*parts, batch(storage, folder), claim).run())
+    try:
+        await until(lambda: bool(slots._waiters))
+        yield folder, run
+    finally:
+        claim.release()
+
+
+async def test_a_slot_that_comes_while_its_batch_is_left_is_another_ones(
+    gateway: Gateway, storage: Storage
+) -> None:
+    slots = asyncio.Semaphore(1)
+    await slots.acquire()
+    async with waiting_for_a_slot(gateway, storage, slots) as (_, run):
+        slots.release()
+        run.cancel()
+        await asyncio.wait([run])
+        assert run.cancelled() and not slots.locked()
+
+
+async def test_a_slot_that_comes_while_its_batch_stops_is_another_ones(
+    gateway: Gateway, storage: Storage
+) -> None:
+    slots = asyncio.Semaphore(1)
+    await slots.acquire()
+    async with waiting_for_a_slot(gateway, storage, slots) as (folder, run):
+        storage.batches.cancel("a", folder.name)
+        (errors,) = folder.glob("errors-*")
+        async with asyncio.timeout(60):
+            while not errors.stat().st_size:  # noqa: ASYNC110 (at once when the first line is written)
+                await asyncio.sleep(0)
+        slots.release()
+        await run
+        assert not slots.locked()
+        assert batch(storage, folder).status == "cancelled"
+
+
+async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gateway, storage: Storage) -> None:
+    bad, good = (add_batch(storage, id) for id in ids(storage, 2))
+    (bad / "batch.json").write_bytes(b"{}")
+    async with batches_running(gateway, {ENDPOINT: refuse}):
+        assert await ended(storage, good) == ["completed"]
+        await until(lambda: opened_below(bad) == [])
+    assert list(bad.glob("claim-*")) == []
+
+
+def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(storage: Storage) -> None:
+    folder = add_batch(storage, storage.batches.new_id())
+    (folder / "state-000001.json").write_bytes(b"{")
+    with pytest.raises(ValueError, match="unexpected end"):
+        storage.batches.claim(folder)
+    assert opened_below(folder) == []
+    assert list(folder.glob("claim-*")) == []
+
+
+def test_a_lock_that_cannot_be_written_is_gone(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        LifeLock(tmp_path / "claim")
+    assert opened_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []

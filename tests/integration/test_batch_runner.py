@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +13,8 @@ import pytest
 
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.batches.batch_run import BatchRun
-from qlm.gateway.batches.line_routes import PreparedLine
+from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
+from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.files.batches import Batch, BatchSpec
 from qlm.gateway.files.life_lock import LifeLock
@@ -35,7 +36,7 @@ async def refuse(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> Prep
     raise ApiError(status=400, message="refused")
 
 
-def add_batch(storage: Storage, id: str, *, window_s: int = 3600) -> Path:
+def add_batch(storage: Storage, id: str) -> Path:
     """Add a batch; return its folder."""
     path = storage.files.upload_path()
     path.write_bytes(CONTENT)
@@ -45,10 +46,10 @@ def add_batch(storage: Storage, id: str, *, window_s: int = 3600) -> Path:
         id=id,
         tenant="a",
         endpoint=ENDPOINT,
-        window=f"{window_s}s",
+        window="1h",
         input_file_id=file.id,
         created_s=now_s,
-        expires_s=now_s + window_s,
+        expires_s=now_s + 3600,
         metadata={},
         output_kept_s=3600,
     )
@@ -105,13 +106,13 @@ async def gateway(tmp_path: Path, storage: Storage) -> AsyncIterator[Gateway]:
 
 @contextlib.asynccontextmanager
 async def waiting_for_a_slot(
-    gateway: Gateway, storage: Storage, slots: asyncio.Semaphore
+    gateway: Gateway, storage: Storage, slots: asyncio.Semaphore, prepare: PrepareLine = refuse
 ) -> AsyncIterator[tuple[Path, asyncio.Task[None]]]:
-    """Run a batch whose first line waits for a slot."""
+    """Run a batch until one of its lines waits for a slot."""
     folder = add_batch(storage, storage.batches.new_id())
     claim = storage.batches.claim(folder)
     assert claim is not None
-    parts = gateway, storage.batches, storage.files, storage.limits, slots, refuse
+    parts = gateway, storage.batches, storage.files, storage.limits, slots, prepare
     run = asyncio.create_task(BatchRun(*parts, batch(storage, folder), claim).run())
     try:
         await until(lambda: bool(slots._waiters))
@@ -147,6 +148,69 @@ async def test_a_slot_that_comes_while_its_batch_stops_is_another_ones(
         await run
         assert not slots.locked()
         assert batch(storage, folder).status == "cancelled"
+
+
+async def test_a_paused_batch_without_lines_in_work_is_left(gateway: Gateway, storage: Storage) -> None:
+    slots = asyncio.Semaphore(0)
+    async with waiting_for_a_slot(gateway, storage, slots) as (folder, run):
+        storage.batches.pause("a", folder.name)
+        with pytest.raises(BatchPausedError):
+            await run
+    assert opened_below(folder) == []
+    slots.release()
+    assert not slots.locked()
+
+
+class CountedClock(SystemClock):
+    """A clock that counts how often it is read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def now_ns(self) -> int:
+        self.count += 1
+        return super().now_ns()
+
+
+async def test_lines_of_a_paused_batch_that_are_in_work_end(gateway: Gateway, storage: Storage) -> None:
+    clock, let_end = CountedClock(), asyncio.Event()
+
+    async def refuse_late(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> PreparedLine:
+        await let_end.wait()
+        raise ApiError(status=400, message="refused")
+
+    slots = asyncio.Semaphore(1)
+    gateway = replace(gateway, clock=clock)
+    async with waiting_for_a_slot(gateway, storage, slots, refuse_late) as (folder, run):
+        storage.batches.pause("a", folder.name)
+        seen = clock.count + 2  # each look at the batch reads it once
+        await until(lambda: clock.count >= seen)
+        assert not run.done()
+        let_end.set()
+        with pytest.raises(BatchPausedError):
+            await run
+    assert batch(storage, folder).state.failed == 1
+    storage.batches.resume("a", folder.name)
+    async with batches_running(gateway, {ENDPOINT: refuse}):
+        assert await ended(storage, folder) == ["completed"]
+    assert batch(storage, folder).state.failed == 3
+
+
+async def test_a_paused_batch_is_left_alone_until_it_is_resumed_or_its_window_is_over(
+    gateway: Gateway, storage: Storage
+) -> None:
+    paused, over, cancelled, last = folders = [add_batch(storage, id) for id in ids(storage, 4)]
+    for folder in (paused, over, cancelled):
+        storage.batches.pause("a", folder.name)
+    storage.batches.cancel("a", cancelled.name)
+    spec = orjson.loads((over / "batch.json").read_bytes())
+    (over / "batch.json").write_bytes(orjson.dumps(spec | {"expires_s": 1}))
+    async with batches_running(gateway, {ENDPOINT: refuse}):
+        assert await ended(storage, over, cancelled, last) == ["expired", "cancelled", "completed"]
+        assert list(paused.glob("claim-*")) == []
+        storage.batches.resume("a", paused.name)
+        assert await ended(storage, paused) == ["completed"]
+        await until(lambda: not any(map(opened_below, folders)))
 
 
 async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gateway, storage: Storage) -> None:

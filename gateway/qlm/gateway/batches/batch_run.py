@@ -46,6 +46,10 @@ class ClaimLostError(Exception):
     """Another gateway runs the batch, or has ended it."""
 
 
+class BatchPausedError(Exception):
+    """The batch is paused, and none of its lines is in work; any gateway goes on with it after that."""
+
+
 class BatchRun:
     """Runs one batch at one gateway."""
 
@@ -84,6 +88,7 @@ class BatchRun:
         self._stopped = asyncio.Event()
         self._going_on = asyncio.Event()
         self._going_on.set()
+        self._wants_slot = False
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._writing = asyncio.Lock()
@@ -94,9 +99,10 @@ class BatchRun:
         """Run the batch to its end.
 
         Raises:
+            BatchPausedError: It is paused, and none of its lines is in work.
             ClaimLostError: Another gateway runs it, or has ended it.
         """
-        await self._look_at_pause()
+        await self._look()
         watch = asyncio.create_task(self._watch())
         work = asyncio.create_task(self._work())
         try:
@@ -108,11 +114,6 @@ class BatchRun:
             await end_tasks([watch, work, *self._open])
             for part in self._parts or ():
                 part.close()
-
-    @property
-    def paused(self) -> bool:
-        """Whether none of its lines begin now."""
-        return not self._going_on.is_set()
 
     # --- steps
 
@@ -184,6 +185,7 @@ class BatchRun:
         stopped = asyncio.create_task(self._stopped.wait())
         slot = asyncio.create_task(self._slot())
         begins = False
+        self._wants_slot = True
         try:
             try:
                 await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
@@ -191,6 +193,7 @@ class BatchRun:
                 await end_tasks([stopped, slot])
             begins = not self._stopped.is_set()
         finally:
+            self._wants_slot = False
             if not begins and slot.done() and not slot.cancelled():
                 self._slots.release()
         return begins
@@ -288,20 +291,28 @@ class BatchRun:
                     raise ClaimLostError
                 renewed_s = asyncio.get_running_loop().time()
             if not self._stopped.is_set():
-                await self._look_at_pause()
-                if await asyncio.to_thread(self._claim.cancelled):
-                    self._stop("cancelled")
-                elif self._now_s() >= self._spec.expires_s:
-                    self._stop("expired")
+                await self._look()
             if self._state.status == "in_progress" and self._state is not noted:
                 noted = self._state
                 await self._note(noted)
+            elif self._rests():
+                raise BatchPausedError
 
-    async def _look_at_pause(self) -> None:
-        if await asyncio.to_thread(self._claim.paused):
+    async def _look(self) -> None:
+        """See whether the batch is cancelled, expired, or paused; a pause does not delay the other two."""
+        if await asyncio.to_thread(self._claim.cancelled):
+            self._stop("cancelled")
+        elif self._now_s() >= self._spec.expires_s:
+            self._stop("expired")
+        elif await asyncio.to_thread(self._claim.paused):
             self._going_on.clear()
         else:
             self._going_on.set()
+
+    def _rests(self) -> bool:
+        """Return whether only its pause keeps the batch from going on."""
+        paused = not self._going_on.is_set() and not self._stopped.is_set()
+        return paused and self._wants_slot and not self._open
 
     def _stop(self, status: str) -> None:
         self._end_status = status

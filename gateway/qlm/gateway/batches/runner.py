@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from qlm.domain.shell.tasks import end_tasks
-from qlm.gateway.batches.batch_run import BatchRun, ClaimLostError
+from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun, ClaimLostError
 from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.files.batches import Batch, Claim
 from qlm.gateway.files.storage import Storage
@@ -26,7 +26,7 @@ RETRY_S: Final = 10.0
 """Pause before a batch that stopped with an error goes on."""
 
 BATCHES_MAX: Final = 32
-"""Batches that one gateway runs at a time, paused ones apart; others wait for it, or for another gateway."""
+"""Batches that one gateway runs at a time; others wait for it, or for another gateway."""
 
 
 class BatchRunner:
@@ -45,7 +45,6 @@ class BatchRunner:
         self._routes = routes
         self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._runs: dict[str, BatchRun] = {}
 
     async def run(self) -> None:
         """Look for batches until cancelled; then leave them to others."""
@@ -66,7 +65,7 @@ class BatchRunner:
 
     async def _scan(self) -> None:
         for id, folder in (await asyncio.to_thread(self._storage.batches.open_folders)).items():
-            if id in self._running or self._active() >= BATCHES_MAX:
+            if id in self._running or len(self._running) >= BATCHES_MAX:
                 continue
             try:
                 await self._take(id, folder)
@@ -74,16 +73,21 @@ class BatchRunner:
                 self._gateway.faults.note(_log, error, "cannot run batch %s", id)
 
     async def _take(self, id: str, folder: Path) -> None:
-        """Run a batch if no other gateway does; it is read first, since an unreadable one needs no claim."""
+        """Run a batch if it does not rest and no other gateway runs it.
+
+        It is read first: no claim is made of one that cannot be read.
+        """
         batch = await asyncio.to_thread(self._storage.batches.read, folder)
-        claim = None if batch is None else await asyncio.to_thread(self._storage.batches.claim, folder)
-        if batch is not None and claim is not None:
+        if batch is None or batch.rests(self._gateway.clock.now_ns() // 10**9):
+            return
+        claim = await asyncio.to_thread(self._storage.batches.claim, folder)
+        if claim is not None:
             self._running[id] = asyncio.create_task(self._run(id, batch, claim))
 
     async def _run(self, id: str, batch: Batch, claim: Claim) -> None:
         storage = self._storage
         try:
-            run = BatchRun(
+            await BatchRun(
                 self._gateway,
                 storage.batches,
                 storage.files,
@@ -92,9 +96,9 @@ class BatchRunner:
                 self._routes[batch.spec.endpoint],
                 batch,
                 claim,
-            )
-            self._runs[id] = run
-            await run.run()
+            ).run()
+        except BatchPausedError:
+            _log.info("the batch %s is paused", id)
         except ClaimLostError:
             _log.info("another gateway runs the batch %s", id)
         except Exception as error:
@@ -102,12 +106,7 @@ class BatchRunner:
             await asyncio.sleep(RETRY_S)
         finally:
             claim.release()
-            self._runs.pop(id, None)
             del self._running[id]
-
-    def _active(self) -> int:
-        """Return the batches that run; paused ones, which wait, do not count."""
-        return len(self._running) - sum(each.paused for each in self._runs.values())
 
     def _sweep(self) -> None:
         self._storage.files.sweep()

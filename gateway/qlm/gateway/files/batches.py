@@ -28,6 +28,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.disk import (
     ID_BYTES,
     RandomHex,
+    changed_s,
     is_id,
     read_json,
     sync_folder,
@@ -128,6 +129,10 @@ class Batch:
         """Its status, as clients see it."""
         return "cancelling" if self.cancel_s is not None and not self.ended else self.state.status
 
+    def rests(self, now_s: int) -> bool:
+        """Return whether its pause keeps it from going on: it is not cancelled, and its window not over."""
+        return self.pause_s is not None and self.cancel_s is None and now_s < self.spec.expires_s
+
 
 @dataclass(slots=True)
 class Claim:
@@ -210,7 +215,7 @@ class Batches:
         spec = BatchSpec(**{name: plain[name] for name in BatchSpec.__slots__})
         end = read_json(folder / "end.json")
         state = _state(end) if end is not None else _latest_state(folder)
-        cancel_s, pause_s = _since_s(folder / _CANCEL), _since_s(folder / _PAUSE)
+        cancel_s, pause_s = changed_s(folder / _CANCEL), changed_s(folder / _PAUSE)
         ended = end is not None
         return Batch(
             spec=spec, state=state, cancel_s=cancel_s, ended=ended, pause_s=None if ended else pause_s
@@ -321,14 +326,6 @@ class Batches:
 
 def _claim_path(folder: Path, number: int) -> Path:
     return folder / f"claim-{number:06d}"
-
-
-def _since_s(path: Path) -> int | None:
-    """Return the time of change of a file, seconds since the epoch; None if there is none."""
-    try:
-        return int(path.stat().st_mtime)
-    except FileNotFoundError:
-        return None
 
 
 def _last_claim(folder: Path) -> int:

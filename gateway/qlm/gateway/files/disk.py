@@ -55,6 +55,14 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def changed_s(path: Path) -> int | None:
+    """Return the time of change of a file, seconds since the epoch; None if there is none."""
+    try:
+        return int(path.stat().st_mtime)
+    except FileNotFoundError:
+        return None
+
+
 def write_all(file: FileIO, data: bytes) -> None:
     """Write all of some data: a file without a buffer may take a part of it."""
     view = memoryview(data)

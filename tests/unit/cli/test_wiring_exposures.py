@@ -41,9 +41,10 @@ def test_a_proxy_in_front_ends_the_warning() -> None:
 
 async def test_the_log_warns_when_the_gateway_starts(caplog: pytest.LogCaptureFixture) -> None:
     config = emulated_config({"http": {"host": "10.0.0.1"}})
-    store = MemoryStore(SystemClock())
+    clock = SystemClock()
+    store = MemoryStore(clock)
     backends = Backends(store, never_opened, embedded=True)
-    announcing = asyncio.create_task(announce(config, backends))
+    announcing = asyncio.create_task(announce(config, backends, clock))
     await until(lambda: any(each.levelname == "WARNING" for each in caplog.records))
     await end_tasks([announcing])
     await store.close()

@@ -14,6 +14,7 @@ import orjson
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches.line_routes import PrepareLine
 from qlm.gateway.batches.line_run import Answered, LineRun, not_run
+from qlm.gateway.batches.line_slots import LineSlots
 from qlm.gateway.batches.lines import Line, answered, check, raw_lines, read_line
 from qlm.gateway.files.batches import Batch, Batches, BatchState, Claim
 from qlm.gateway.files.disk import write_all
@@ -80,15 +81,11 @@ class BatchRun:
         self._batches = batches
         self._files = files
         self._limits = limits
-        self._slots = slots
+        self._slots = LineSlots(slots)
         self._prepare = prepare
         self._spec = batch.spec
         self._claim = claim
         self._state = claim.state
-        self._stopped = asyncio.Event()
-        self._going_on = asyncio.Event()
-        self._going_on.set()
-        self._wants_slot = False
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._writing = asyncio.Lock()
@@ -163,7 +160,7 @@ class BatchRun:
             for line in some:
                 if line.custom_id in done:
                     continue
-                if self._stopped.is_set():
+                if self._slots.stopped.is_set():
                     await self._write(self._unanswered(line))
                 else:
                     await self._begin(line)
@@ -172,40 +169,13 @@ class BatchRun:
     async def _begin(self, line: Line) -> None:
         """Begin a line as soon as there is a slot for it; a batch that stops meanwhile leaves it out."""
         self._check_unbroken()
-        if not await self._slot_or_stop():
+        if not await self._slots.take():
             await self._write(self._unanswered(line))
             return
-        run = LineRun(self._gateway, self._spec, line, self._prepare, self._stopped)
+        run = LineRun(self._gateway, self._spec, line, self._prepare, self._slots.stopped)
         task = asyncio.create_task(self._run_line(line, run))
         self._open[task] = line, run
         task.add_done_callback(self._ended)
-
-    async def _slot_or_stop(self) -> bool:
-        """Take a slot, or return False if the batch stops before; with False or an error, none is taken."""
-        stopped = asyncio.create_task(self._stopped.wait())
-        slot = asyncio.create_task(self._slot())
-        begins = False
-        self._wants_slot = True
-        try:
-            try:
-                await asyncio.wait((stopped, slot), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                await end_tasks([stopped, slot])
-            begins = not self._stopped.is_set()
-        finally:
-            self._wants_slot = False
-            if not begins and slot.done() and not slot.cancelled():
-                self._slots.release()
-        return begins
-
-    async def _slot(self) -> None:
-        """Wait for a slot; none is taken while the batch is paused."""
-        while True:
-            await self._going_on.wait()
-            await self._slots.acquire()
-            if self._going_on.is_set():
-                return
-            self._slots.release()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._slots.release()
@@ -220,17 +190,17 @@ class BatchRun:
 
     async def _run_line(self, line: Line, run: LineRun) -> None:
         found = await run.run()
-        if self._now_s() >= self._spec.expires_s and not self._stopped.is_set():
+        if self._now_s() >= self._spec.expires_s and not self._slots.stopped.is_set():
             self._stop("expired")
-        if found is None or (not found.ok and self._stopped.is_set()):
+        if found is None or (not found.ok and self._slots.stopped.is_set()):
             found = self._unanswered(line)
         await self._write(found)
 
     async def _all_ended(self) -> None:
         """Wait for the open lines; once the batch stops, cancel them."""
-        stopped = asyncio.create_task(self._stopped.wait())
+        stopped = asyncio.create_task(self._slots.stopped.wait())
         try:
-            while self._open and not self._stopped.is_set():
+            while self._open and not self._slots.stopped.is_set():
                 await asyncio.wait((stopped, *self._open), return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.sleep(0)  # for `_ended`
         finally:
@@ -290,7 +260,7 @@ class BatchRun:
                 if not await asyncio.to_thread(self._claim.renew):
                     raise ClaimLostError
                 renewed_s = asyncio.get_running_loop().time()
-            if not self._stopped.is_set():
+            if not self._slots.stopped.is_set():
                 await self._look()
             if self._state.status == "in_progress" and self._state is not noted:
                 noted = self._state
@@ -305,18 +275,18 @@ class BatchRun:
         elif self._now_s() >= self._spec.expires_s:
             self._stop("expired")
         elif await asyncio.to_thread(self._claim.paused):
-            self._going_on.clear()
+            self._slots.going_on.clear()
         else:
-            self._going_on.set()
+            self._slots.going_on.set()
 
     def _rests(self) -> bool:
         """Return whether only its pause keeps the batch from going on."""
-        paused = not self._going_on.is_set() and not self._stopped.is_set()
-        return paused and self._wants_slot and not self._open
+        paused = not self._slots.going_on.is_set() and not self._slots.stopped.is_set()
+        return paused and self._slots.wanted and not self._open
 
     def _stop(self, status: str) -> None:
         self._end_status = status
-        self._stopped.set()
+        self._slots.stopped.set()
 
     # --- small parts
 

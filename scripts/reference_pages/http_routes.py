@@ -67,7 +67,7 @@ STATUS: Final[Mapping[str, str]] = {
     "409": "conflict with the present state",
     "413": "the body is too large",
     "422": "the key was used with another body",
-    "429": "the cluster is overloaded",
+    "429": "refused for now",
     "499": "cancelled while its client waited",
     "500": "the request failed",
     "503": "unavailable now",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 import orjson
 import pytest
-from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError
+from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, RateLimitError
 from openai.types import Batch
 from openai.types.responses import Response
 
@@ -27,7 +27,9 @@ from support.gateway import Cluster, SystemClock, running_cluster, text_then_end
 
 CHAT: Final = "/v1/chat/completions"
 ENDED: Final = {"completed", "failed", "expired", "cancelled"}
-LIMITS: Final = FileLimits(lines_in_work_max=8, file_bytes_max=64 * 1024, tenant_bytes_max=128 * 1024)
+LIMITS: Final = FileLimits(
+    lines_in_work_max=8, file_bytes_max=64 * 1024, tenant_bytes_max=128 * 1024, open_batches_max=20
+)
 
 
 class SetClock:
@@ -348,6 +350,18 @@ async def test_a_wrong_batch_is_refused(world: World) -> None:
         assert caught.value.param == param
     with pytest.raises(NotFoundError):
         await world.client.batches.create(input_file_id="file-" + "0" * 32, **good)
+
+
+async def test_a_tenant_has_no_more_open_batches_than_configured(world: World) -> None:
+    await world.cluster.agent.rest()
+    made = [await world.batch([line(0)]) for _ in range(LIMITS.open_batches_max)]
+    with pytest.raises(RateLimitError) as caught:
+        await world.batch([line(0)])
+    assert caught.value.code == "too_many_batches" and "files.open_batches_max" in caught.value.message
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    await world.client.batches.cancel(made[0].id)
+    await world.ended(made[0].id)
+    await world.batch([line(0)])
 
 
 async def test_no_more_lines_are_in_work_than_configured(world: World) -> None:

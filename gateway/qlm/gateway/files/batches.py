@@ -208,6 +208,11 @@ class Batches:
         """Return the batches of a tenant, newest first."""
         return self._newest_first((tenant_folder(self._root, tenant) / "batches").glob(f"{BATCH_PREFIX}*"))
 
+    def count_open(self, tenant: str) -> int:
+        """Count the batches of a tenant that have not ended."""
+        folders = (tenant_folder(self._root, tenant) / "batches").glob(f"{BATCH_PREFIX}*")
+        return sum(not (folder / "end.json").exists() for folder in folders)
+
     def read(self, folder: Path) -> Batch | None:
         """Return the batch in a folder; None if it is not there, or not yet."""
         if (plain := read_json(folder / "batch.json")) is None:

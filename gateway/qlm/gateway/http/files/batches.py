@@ -14,10 +14,11 @@ from qlm.gateway.api.bodies.files import (
     METADATA_MAX,
     BatchBody,
 )
-from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
 from qlm.gateway.api.fields.files import BatchFields, BatchList
 from qlm.gateway.api.schema import parse_json
 from qlm.gateway.files.batches import Batch, Batches, BatchSpec
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.files.common import (
@@ -38,6 +39,8 @@ BODY_BYTES_MAX: Final = 64 * 1024
 WINDOW_MIN_S: Final = 60
 WINDOW_MAX_S: Final = 30 * 86_400
 """Longest completion window, as of any objective."""
+
+TOO_MANY: Final = "too_many_batches"
 
 _FIELDS: Final = tuple(BatchBody.model_fields)
 
@@ -68,6 +71,7 @@ async def create_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFiel
     if found.purpose != "batch":
         message = f"the purpose of the input file is {found.purpose}; expected batch"
         raise invalid("input_file_id", message)
+    await _check_room(storage, tenant)
     content = storage.files.content(tenant, found.id)
     return Json(batch_fields(await asyncio.to_thread(storage.batches.add, spec, content)))
 
@@ -159,6 +163,22 @@ async def _known(gateway: Gateway, request: HttpRequest) -> Batch:
     if found is None:
         raise batch_not_found(id)
     return found
+
+
+async def _check_room(storage: Storage, tenant: str) -> None:
+    most = storage.limits.open_batches_max
+    if (count := await asyncio.to_thread(storage.batches.count_open, tenant)) >= most:
+        message = (
+            f"{count} batches of the tenant have not ended; expected fewer than {most} "
+            "(files.open_batches_max): wait for one, or cancel one"
+        )
+        raise ApiError(
+            status=429,
+            message=message,
+            kind="rate_limit_error",
+            code=TOO_MANY,
+            headers=retry_headers(None) | {"x-llm-d-request-dropped-reason": TOO_MANY},
+        )
 
 
 def _text(plain: Mapping[str, Any], name: str) -> str:

@@ -6,11 +6,12 @@ import pytest
 from qlm.cli.config.access import exposures
 from qlm.cli.config.default import emulated_config
 from qlm.cli.runtime.backends import Backends
+from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.listeners import announce
 from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.tasks import end_tasks
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import SystemClock, until
+from support.gateway import until
 
 
 async def never_opened() -> Broker:

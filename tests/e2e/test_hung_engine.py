@@ -93,9 +93,12 @@ async def holds(condition: Callable[[], bool]) -> None:
 
 
 async def send_later(streams: Streams, name: str) -> None:
-    """Send requests until cancelled: an engine that admits nothing hangs for later ones only."""
+    """Send requests until cancelled: an engine that admits nothing hangs for later ones only.
+
+    They are more than one engine has places for, so that the other one gets some, too.
+    """
     for number in count():
-        streams.begin(f"{name} later {number}", tokens=20)
+        streams.begin(f"{name} later {number}", tokens=TOKENS // 2)
         await asyncio.sleep(0.5)
 
 

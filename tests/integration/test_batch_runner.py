@@ -16,13 +16,14 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import batches_running
-from qlm.gateway.files.batches import Batch, BatchSpec
+from qlm.gateway.files.batches import Batch
 from qlm.gateway.files.life_lock import LifeLock
 from qlm.gateway.files.storage import Storage, storage_in
 from qlm.gateway.http.app import create_app
 from qlm.gateway.sessions.gateway import Gateway
 from support.full_disk import full_disk
 from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.stored_batches import add_batch
 
 ENDPOINT: Final = "/v1/completions"
 CONTENT: Final = b"".join(
@@ -36,25 +37,9 @@ async def refuse(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> Prep
     raise ApiError(status=400, message="refused")
 
 
-def add_batch(storage: Storage, id: str) -> Path:
+def open_batch(storage: Storage, id: str | None = None) -> Path:
     """Add a batch; return its folder."""
-    path = storage.files.upload_path()
-    path.write_bytes(CONTENT)
-    file = storage.files.add("a", path, "x", "batch", 3600)
-    now_s = SystemClock().now_ns() // 10**9
-    spec = BatchSpec(
-        id=id,
-        tenant="a",
-        endpoint=ENDPOINT,
-        window="1h",
-        input_file_id=file.id,
-        created_s=now_s,
-        expires_s=now_s + 3600,
-        metadata={},
-        output_kept_s=3600,
-    )
-    storage.batches.add(spec, storage.files.content("a", file.id))
-    return storage.batches.open_folders()[id]
+    return add_batch(storage, CONTENT, endpoint=ENDPOINT, id=id)[1]
 
 
 def ids(storage: Storage, count: int) -> list[str]:
@@ -109,7 +94,7 @@ async def waiting_for_a_slot(
     gateway: Gateway, storage: Storage, slots: asyncio.Semaphore, prepare: PrepareLine = refuse
 ) -> AsyncIterator[tuple[Path, asyncio.Task[None]]]:
     """Run a batch until one of its lines waits for a slot."""
-    folder = add_batch(storage, storage.batches.new_id())
+    folder = open_batch(storage)
     claim = storage.batches.claim(folder)
     assert claim is not None
     parts = gateway, storage.batches, storage.files, storage.limits, slots, prepare
@@ -199,7 +184,7 @@ async def test_lines_of_a_paused_batch_that_are_in_work_end(gateway: Gateway, st
 async def test_a_paused_batch_is_left_alone_until_it_is_resumed_or_its_window_is_over(
     gateway: Gateway, storage: Storage
 ) -> None:
-    paused, over, cancelled, last = folders = [add_batch(storage, id) for id in ids(storage, 4)]
+    paused, over, cancelled, last = folders = [open_batch(storage, id) for id in ids(storage, 4)]
     for folder in (paused, over, cancelled):
         storage.batches.pause("a", folder.name)
     storage.batches.cancel("a", cancelled.name)
@@ -214,7 +199,7 @@ async def test_a_paused_batch_is_left_alone_until_it_is_resumed_or_its_window_is
 
 
 async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gateway, storage: Storage) -> None:
-    bad, good = (add_batch(storage, id) for id in ids(storage, 2))
+    bad, good = (open_batch(storage, id) for id in ids(storage, 2))
     (bad / "batch.json").write_bytes(b"{}")
     async with batches_running(gateway, {ENDPOINT: refuse}):
         assert await ended(storage, good) == ["completed"]
@@ -223,7 +208,7 @@ async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gatew
 
 
 def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(storage: Storage) -> None:
-    folder = add_batch(storage, storage.batches.new_id())
+    folder = open_batch(storage)
     (folder / "state-000001.json").write_bytes(b"{")
     with pytest.raises(ValueError, match="unexpected end"):
         storage.batches.claim(folder)

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from openai.types.responses import Response
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import RequestFilter
-from qlm.gateway.files.batches import BatchSpec, BatchState
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.storage import Storage, storage_in
 from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
@@ -470,90 +467,6 @@ async def test_another_gateway_goes_on_with_the_batch_of_a_dead_one(tmp_path: Pa
         assert Counter(request.id for request in cluster.agent.leased).most_common(1)[0][1] == 1
         assert len(cluster.agent.leased) == 20
         assert not claim.with_name("state-000001.json").exists()
-
-
-def an_open_batch(storage: Storage) -> tuple[BatchSpec, Path]:
-    path = storage.files.upload_path()
-    path.write_bytes(b"x\n")
-    made = storage.files.add("a", path, "x", "batch", 3600)
-    spec = BatchSpec(
-        id=storage.batches.new_id(),
-        tenant="a",
-        endpoint=CHAT,
-        window="24h",
-        input_file_id=made.id,
-        created_s=1,
-        expires_s=2,
-        metadata={},
-        output_kept_s=3600,
-    )
-    storage.batches.add(spec, storage.files.content("a", made.id))
-    (folder,) = storage.batches.open_folders().values()
-    return spec, folder
-
-
-CLAIMS = """
-import secrets, sys, time
-from pathlib import Path
-from qlm.cli.runtime.clock import SystemClock
-from qlm.gateway.files.batches import Batches
-claim = Batches(Path(sys.argv[1]), SystemClock(), secrets.token_hex).claim(Path(sys.argv[2]))
-print(claim.number, flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_killed_gateway_has_no_claim(tmp_path: Path) -> None:
-    storage = storage_in(tmp_path / "files", SystemClock(), LIMITS)
-    _, folder = an_open_batch(storage)
-    command = [sys.executable, "-c", CLAIMS, str(tmp_path / "files"), str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as gateway:
-        try:
-            assert gateway.stdout is not None and gateway.stdout.readline() == b"1\n"
-            assert storage.batches.claim(folder) is None
-        finally:
-            gateway.kill()
-    second = storage.batches.claim(folder)
-    assert second is not None and second.number == 2
-    assert storage.batches.claim(folder) is None
-    second.release()
-
-
-def test_a_claim_of_another_machine_is_valid_until_it_is_stale(tmp_path: Path) -> None:
-    storage = storage_in(tmp_path / "files", SystemClock(), LIMITS)
-    _, folder = an_open_batch(storage)
-    (folder / "claim-000001").write_bytes(b"another boot")
-    assert storage.batches.claim(folder) is None
-    os.utime(folder / "claim-000001", (0, 0))
-    claim = storage.batches.claim(folder)
-    assert claim is not None and claim.number == 2
-    claim.release()
-
-
-def test_a_claim_is_one_gateways_until_it_is_stale(tmp_path: Path) -> None:
-    storage = storage_in(tmp_path / "files", SystemClock(), LIMITS)
-    spec, folder = an_open_batch(storage)
-    first = storage.batches.claim(folder)
-    assert first is not None and first.renew()
-    assert storage.batches.claim(folder) is None
-    os.utime(first.path("claim"), (0, 0))  # as if it had not been renewed for long
-    second = storage.batches.claim(folder)
-    assert second is not None and not first.renew() and second.renew()
-    first.lock.release()
-    second.lock.release()
-    storage.batches.write_state(second, BatchState(status="in_progress", total=3))
-    storage.batches.write_state(first, BatchState(status="in_progress", total=9))
-    assert storage.batches.read(folder) is not None
-    found = storage.batches.get("a", spec.id)
-    assert found is not None and found.state.total == 3
-    # Who ends it first ends it, even with an old claim.
-    assert storage.batches.end(first, BatchState(status="completed", output_file_id="file-1"))
-    assert not storage.batches.end(second, BatchState(status="completed", output_file_id="file-2"))
-    found = storage.batches.get("a", spec.id)
-    assert found is not None and found.ended and found.state.output_file_id == "file-1"
-    assert storage.batches.open_folders() == {}
-    assert storage.batches.claim(folder) is None
-    assert storage.batches.get("b", spec.id) is None
 
 
 async def test_a_gateway_without_files_says_so(world: World) -> None:

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
-from qlm.gateway.files.batches import BatchSpec
 from qlm.gateway.files.storage import Storage, storage_in
 from support.gateway import Cluster, SystemClock, running_cluster, until
+from support.stored_batches import add_batch
 
 ENDPOINT: Final = "/v1/completions"
 BODY: Final = {"model": "emulated", "prompt": "Hi", "max_tokens": 2}
@@ -28,22 +28,7 @@ CONTENT: Final = b"".join(
 
 def paused_batch(storage: Storage, tenant: str = "default") -> str:
     """Add a batch that is paused before any gateway can see it; return its id."""
-    path = storage.files.upload_path()
-    path.write_bytes(CONTENT)
-    file = storage.files.add(tenant, path, "in.jsonl", "batch", 3600)
-    now_s = SystemClock().now_ns() // 10**9
-    spec = BatchSpec(
-        id=storage.batches.new_id(),
-        tenant=tenant,
-        endpoint=ENDPOINT,
-        window="1h",
-        input_file_id=file.id,
-        created_s=now_s,
-        expires_s=now_s + 3600,
-        metadata={},
-        output_kept_s=3600,
-    )
-    storage.batches.add(spec, storage.files.content(tenant, file.id))
+    spec, _ = add_batch(storage, CONTENT, endpoint=ENDPOINT, tenant=tenant)
     storage.batches.pause(tenant, spec.id)
     return spec.id
 

@@ -63,7 +63,8 @@ async def test_the_items_of_an_input_are_listed_in_pages(client: openai.AsyncOpe
             name: given[name] for name in given if name not in ("id", "content")
         }
     assert [each.id for each in listed[1:3]] == ["rs_1", "fc_1"]
-    texts = [each.content[0].text for each in listed if each.type == "message"]  # type: ignore[union-attr]
+    shown: list[Any] = [each for each in listed if each.type == "message"]
+    texts = [each.content[0].text for each in shown]
     assert texts == ["Will it rain?", "It will.", "And then?"]
     last_first = [each.id async for each in client.responses.input_items.list(second.id)]
     assert last_first == [each.id for each in reversed(listed)]

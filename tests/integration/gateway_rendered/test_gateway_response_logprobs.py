@@ -68,8 +68,8 @@ async def test_the_events_of_a_stream_have_each_score_once(
         stream = await client.responses.retrieve(
             last.response.id, stream=True, starting_after=after, include=["message.output_text.logprobs"]
         )
-        rest = [event async for event in stream]
-        assert scores(rest[-1].response) == scores(whole)  # type: ignore[union-attr]
+        rest: list[Any] = [event async for event in stream]
+        assert scores(rest[-1].response) == scores(whole)
         again = [event for event in rest if event.type == "response.output_text.delta"]
         before = [event for event in deltas if event.sequence_number <= after]
         assert [each.model_dump() for event in (*before, *again) for each in event.logprobs] == sent

@@ -11,13 +11,13 @@ from support.gateway import SystemClock
 from support.stored_batches import add_batch
 
 CLAIMS = """
-import secrets, sys, time
+import secrets, signal, sys
 from pathlib import Path
 from qlm.cli.runtime.clock import SystemClock
 from qlm.gateway.files.batches import Batches
 claim = Batches(Path(sys.argv[1]), SystemClock(), secrets.token_hex).claim(Path(sys.argv[2]))
 print(claim.number, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.commands.simulation_options import PolicyType
+from qlm.cli.commands.simulation_options import PolicyType, check_folder
 
 if TYPE_CHECKING:
     from qlm.simulator.policies import Policy
@@ -73,8 +73,7 @@ def compare_command(
     Each policy gets the same requests for each seed, so differences between policies are paired.
     docs/simulator.md explains the columns.
     """
-    if plots and out is None:
-        raise click.UsageError("--plots needs --out, a folder for the picture.")
+    check_folder(plots=plots, out=out)
     # Imported here: simulator and tables take longer than the help.
     from qlm.cli.comparison.comparing import compare
     from qlm.cli.comparison.runs import Plan

@@ -111,6 +111,16 @@ def bar(doing: str) -> "Iterator[Callable[[SimulationProgress], None]]":
         shown.stop()
 
 
+def check_folder(*, plots: bool, out: Path | None) -> None:
+    """Check that pictures have a folder.
+
+    Raises:
+        click.UsageError: They are wanted, and there is none.
+    """
+    if plots and out is None:
+        raise click.UsageError("--plots needs --out, a folder for the pictures.")
+
+
 def drawing(module: str) -> Callable[..., Any]:
     """Load `draw_all` of a module of pictures; raise QlmError if the plotting library is missing."""
     try:

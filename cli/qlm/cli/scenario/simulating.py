@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import orjson
 
-from qlm.cli.commands.simulation_options import bar, drawing
+from qlm.cli.commands.simulation_options import bar, check_folder, drawing
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.render import table
 from qlm.cli.profiling.used_beyond import lines_of_profiles
@@ -39,8 +39,7 @@ def simulate_file(
         click.UsageError: There are to be pictures, but there is no folder.
         QlmError: The scenario cannot be simulated.
     """
-    if plots and out is None:
-        raise click.UsageError("--plots needs --out, a folder for the pictures.")
+    check_folder(plots=plots, out=out)
     draw = drawing("simulation") if plots else None
     drawn = draw_scenario(path, seed, load=load)
     if out is not None:

@@ -30,11 +30,11 @@ ONE_MESSAGE = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1
 
 
 HANGS = """
-import socket, sys, time
+import signal, socket, sys
 from qlm.cli.processes.frames import encode
 link = socket.socket(fileno=int(sys.argv[1]))
 link.send(encode([("ready",)]))
-time.sleep(600)
+signal.pause()
 """
 """A worker that serves, and sends nothing any more."""
 

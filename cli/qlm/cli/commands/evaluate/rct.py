@@ -10,7 +10,7 @@ import click
 import orjson
 
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.commands.simulation_options import bar, check_folder, drawing, simulates
 from qlm.cli.inspect import render
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.layout import Table
@@ -67,8 +67,7 @@ def rct_command(
     the columns.
     """
     with errors_in_one_line():
-        if plots and out is None:
-            raise click.UsageError("--plots needs --out, a folder for the pictures.")
+        check_folder(plots=plots, out=out)
         draw = drawing("rct") if plots else None
         drawn = draw_scenario(scenario, seed, load=load)
         if out is not None:

@@ -9,7 +9,7 @@ import click
 import orjson
 
 from qlm.cli.commands.options import SEED, errors_in_one_line
-from qlm.cli.commands.simulation_options import drawing
+from qlm.cli.commands.simulation_options import check_folder, drawing
 from qlm.cli.figures.catalogue import FIGURES
 from qlm.cli.figures.report import claims, plain, rows_csv, shown
 from qlm.cli.figures.running import run, simulations
@@ -46,8 +46,7 @@ def streaming_command(
     It prints each paper's claim beside the same figure here. docs/streaming-figures.md describes the figures
     and what they cannot show.
     """
-    if plots and out is None:
-        raise click.UsageError("--plots needs --out, a folder for the pictures.")
+    check_folder(plots=plots, out=out)
     with errors_in_one_line():
         draw = drawing("streaming") if plots else None
         if out is not None:

@@ -34,6 +34,7 @@ from qlm.domain.actions import (
     ReportResumed,
     RestoreRequest,
     Return,
+    SetTimer,
     Submit,
     SwapModel,
 )
@@ -89,9 +90,15 @@ def test_a_class_found_empty_is_pulled_again_after_a_back_off() -> None:
     bench = Bench()
     bench.queue(group_of(a_request()))
     bench.take(Pull)
+    bench.take(SetTimer)
     bench.send(Pulled(group=GroupId("g"), limit=1, messages=()))
     assert not bench.take(Pull)
-    bench.later(1.0)
+    (timer,) = bench.take(SetTimer)
+    bench.now_ns = timer.at_ns - 1
+    bench.send(Tick())
+    assert not bench.take(Pull), "the back-off lasts until its timer"
+    bench.now_ns = timer.at_ns
+    bench.send(Tick())
     assert len(bench.take(Pull)) == 1
 
 

@@ -2,10 +2,12 @@
 
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.core.events import Appended, GenerationEnded, LeaseAnswered, Progress, Pulled, Tick
+from qlm.agents.core.output_log import decides_nothing
 from qlm.agents.core.request import PREEMPTIONS_MAX, TrackedRequest
 from qlm.agents.core.request_table import RunningIndex
 from qlm.agents.core.state import AgentSettings
@@ -471,3 +473,24 @@ def test_tokens_alone_cause_no_decision() -> None:
     (append,) = actions
     assert isinstance(append, Append)
     assert [entry.token_ids for entry in append.entries] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("results", "running", "nothing"),
+    [
+        ((AppendResult.TAKEN,), 1, True),
+        ((AppendResult.TAKEN,), 0, False),  # the last end may be what a swap waits for
+        ((AppendResult.STALE,), 1, False),
+        (None, 1, False),
+    ],
+)
+def test_a_written_end_decides_nothing_while_others_generate(
+    results: tuple[AppendResult, ...] | None, running: int, nothing: bool
+) -> None:
+    bench = Bench()
+    ended, *others = pull_all(bench, [a_request(f"r-{n}") for n in range(1 + running)])
+    bench.send(GenerationEnded(call_id=ended.call.call_id, finish="stop"))
+    (append,) = bench.take(Append)
+    written = Appended(entries=append.entries, results=results)
+    assert decides_nothing(written, bench.agent.state.requests) is nothing
+    assert len(others) == running

@@ -97,7 +97,7 @@ class Agent:
                 self._progress(event)
                 continue
             actions += self._handle(event, now_ns)
-            decisive = decisive or not output_log.goes_on(event, self.state.settings)
+            decisive = decisive or not output_log.decides_nothing(event, self.state.requests)
         state = self.state
         requests, stats, times = state.requests, state.stats, state.lease_times
         if self._first_tokens:

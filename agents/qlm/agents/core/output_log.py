@@ -13,7 +13,7 @@ from qlm.agents.core.events import Appended, Decisive
 from qlm.agents.core.lifecycle import Cause, advance, logged
 from qlm.agents.core.request import Phase, TrackedRequest
 from qlm.agents.core.request_table import RequestTable
-from qlm.agents.core.state import AgentSettings, AgentState
+from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Ack, Action, Append
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.output import AppendResult, LogEntry
@@ -79,11 +79,14 @@ def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
     return actions
 
 
-def goes_on(event: Decisive, settings: AgentSettings) -> bool:
-    """Return True for tokens that were written of answers that go on: they free no slot, as tokens do not."""
-    if not (isinstance(event, Appended) and settings.ends_apart) or event.results is None:
+def decides_nothing(event: Decisive, requests: RequestTable) -> bool:
+    """Return True for tokens and ends that were written while others generate.
+
+    They free no slot, since an end did so when the generation ended; and a swap waits for those others.
+    """
+    if not isinstance(event, Appended) or event.results is None or not requests.calls:
         return False
-    return event.entries[0].outcome is None and all(each is AppendResult.TAKEN for each in event.results)
+    return all(each is AppendResult.TAKEN for each in event.results)
 
 
 def _interval_ns(state: AgentState) -> int:

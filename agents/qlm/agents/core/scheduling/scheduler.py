@@ -132,7 +132,11 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         else:
             request = tracked.request
             return actions + preempt_for(state, tracked.urgency, request.cls, request.deadline_ns, 1, now_ns)
-    return actions if head is None else actions + _pull(state, head, now_ns)
+    if head is None:
+        if (until_ns := state.queue.until_ns) is not None:
+            state.alarm.want(max(until_ns, now_ns + 1))  # the end of a back-off
+        return actions
+    return actions + _pull(state, head, now_ns)
 
 
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:

@@ -4,7 +4,6 @@ Requests enter, change phase and leave through `RequestTable` only, so that no i
 """
 
 from bisect import bisect_left, insort
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
@@ -190,13 +189,21 @@ class RequestTable:
 
     def open_answers(self) -> tuple[OpenAnswers, ...]:
         """Return the lengths of the answers that have begun and may continue, by class."""
-        begun: defaultdict[RequestClass, defaultdict[int, list[int]]] = defaultdict(
-            lambda: defaultdict(lambda: [0, 0])
-        )
+        begun: dict[RequestClass, dict[int, list[int]]] = {}
+        cls: RequestClass | None = None
+        bins: dict[int, list[int]] = {}
         for tracked in chain(self.running.values(), self._ready.values()):
             tokens = len(tracked.output)
-            if tokens:
-                of_bin = begun[tracked.request.cls][length_bin(tokens)]
+            if not tokens:
+                continue
+            if tracked.request.cls is not cls:  # neighbours often share it, and its hash takes time
+                cls = tracked.request.cls
+                bins = begun.setdefault(cls, {})
+            at = length_bin(tokens)
+            of_bin = bins.get(at)
+            if of_bin is None:
+                bins[at] = [1, tokens]
+            else:
                 of_bin[0] += 1
                 of_bin[1] += tokens
         return tuple(

@@ -4,6 +4,7 @@ An instance can start any group of a model at the same time; only a group added 
 these times are kept by kind and model, and `min` finds the earliest.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,13 +89,22 @@ class EarliestStarts:
         """
         extra_s = 0.0 if home is None else move_s
         best: _End | None = None
+        best_s = math.inf
+        pools = self._pools
         for kind, time in group.time.items():
-            pool = self._pools.get(kind)
+            pool = pools.get(kind)
             row = pool.ready_s.get(group.model) if pool else None
-            if pool is not None and row is not None:
+            if pool is None or row is None:
+                continue
+            # A live fleet has nearly as many kinds as instances, since a kind says what runs there.
+            if len(row) == 1:
+                end_s, place = row[0] + time.service.mean + time.tail.mean + extra_s, 0
+            else:
                 end_s, place = _first(row, time.service.mean, time.tail.mean, extra_s)
+            if end_s <= best_s:
                 end = (end_s, pool.schedules[place])
                 best = end if best is None or end < best else best
+                best_s = best[0]
         if best is None:
             return None
         # Above, the home paid for a move, too.

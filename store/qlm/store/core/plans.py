@@ -1,5 +1,6 @@
 """Operations on groups and virtual queues."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from qlm.domain.errors import InvalidValueError
@@ -134,9 +135,8 @@ def virtual_queue(state: State, instance: InstanceId) -> VirtualQueue:
     if queue is None:
         return VirtualQueue(instance=instance)
     groups: dict[GroupId, Group] = {}
-    for id in queue.groups:
-        if id not in groups:
-            groups.update(state.groups[id].cls.groups_of(instance))
+    for cls, count in Counter(state.groups[id].cls for id in queue.groups).items():
+        groups.update(cls.groups_of(instance, count))
     return _queue_value(instance, queue, groups)
 
 

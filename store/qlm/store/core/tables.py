@@ -125,12 +125,14 @@ class ClassRow:
             rank += group.count - group.pulled
         return tuple(groups), self.waiting.arrival_ns(rank)
 
-    def groups_of(self, instance: InstanceId) -> dict[GroupId, Group]:
-        """Return the groups of `sliced` that are on the virtual queue of one instance."""
-        groups, rank = {}, 0
+    def groups_of(self, instance: InstanceId, count: int) -> dict[GroupId, Group]:
+        """Return the groups of `sliced` that are on the virtual queue of one instance, `count` in all."""
+        groups, rank = dict[GroupId, Group](), 0
         for group in self.groups:
             if group.queue == instance:
                 groups[group.id] = group.value(rank)
+                if len(groups) == count:
+                    break
             rank += group.count - group.pulled
         return groups
 

@@ -66,7 +66,7 @@ class ProgressWatch:
         self._tokens = 0
         self._silent_ns = 0
         self._longest_ns = 0
-        self._calls: dict[str, tuple[int, int]] = {}
+        self._calls: dict[str, list[int]] = {}
         self._begun: set[str] = set()
         self._ran = False
         self._unlooked_ns = 0
@@ -124,19 +124,27 @@ class ProgressWatch:
         """Add the time since the last look to the silence of each request that got no token in it."""
         counts_ns = -1 if self._scarce else self._unlooked_ns
         self._unlooked_ns, self._scarce = 0, False
-        before, self._calls, longest_ns = self._calls, {}, 0
+        known, calls, longest_ns = self._calls, requests.calls, 0
         moved_up: set[str] | None = None
-        for call_id, tracked in requests.calls.items():
+        for call_id, tracked in calls.items():
             tokens = len(tracked.output)
-            known_tokens, silent_ns = before.get(call_id, (-1, 0))
-            still = tokens == known_tokens and counts_ns >= 0
+            seen = known.get(call_id)
+            if seen is None:
+                known[call_id] = [tokens, 0]
+                continue
+            still = seen[0] == tokens and counts_ns >= 0
             if still and tokens == tracked.resumed_at:
                 if moved_up is None:
-                    moved_up = self._moved_up(before)
+                    moved_up = self._moved_up(known)
                 still = call_id not in moved_up
-            silent_ns = silent_ns + counts_ns if still else 0
-            self._calls[call_id] = (tokens, silent_ns)
-            longest_ns = max(longest_ns, silent_ns)
+            if still:
+                seen[1] += counts_ns
+                longest_ns = max(longest_ns, seen[1])
+            else:
+                seen[0], seen[1] = tokens, 0
+        if len(known) > len(calls):
+            for call_id in known.keys() - calls.keys():
+                del known[call_id]
         self._longest_ns = longest_ns
         self._begun.clear()
 

@@ -194,8 +194,9 @@ class GpuTime:
         # A clock that was set back must not reduce a sum.
         elapsed_ns = max(0, now_ns - since_ns)
         again_ns = min(self._again_ns, elapsed_ns) if before.use is GpuUse.USEFUL else 0
-        self._again_ns -= again_ns
-        self._spend(before, GpuUse.AGAIN, again_ns, since_ns)
+        if again_ns:
+            self._again_ns -= again_ns
+            self._spend(before, GpuUse.AGAIN, again_ns, since_ns)
         self._spend(before, before.use, elapsed_ns - again_ns, since_ns)
 
     def _spend(self, activity: Activity, use: GpuUse, lasts_ns: int, since_ns: int) -> None:

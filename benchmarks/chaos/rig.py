@@ -69,8 +69,10 @@ class Rig:
         return self.parts.controller, self.parts.standby
 
     def leading_controller(self) -> QlmProcess | None:
-        """Return the leading controller; None if there is none."""
+        """Return the leading controller; None if there is none, or the store cannot say so now."""
         answer = httpx.get(f"{self.admin_url}/admin/v1/controller", timeout=10)
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            return None
         leader = answer.raise_for_status().json()["leader"]
         if leader is None:
             return None

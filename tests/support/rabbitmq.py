@@ -82,7 +82,7 @@ class RabbitMQ:
         """Run `rabbitmqctl` on the node."""
         tool = program("rabbitmqctl")
         assert tool is not None
-        subprocess.run([tool, *arguments], env=self._env, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run([tool, *arguments], env=self._env, check=True, stdout=subprocess.DEVNULL, timeout=180)
 
     def log(self) -> str:
         """What it has said so far: warnings and errors."""

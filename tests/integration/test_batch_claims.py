@@ -69,6 +69,7 @@ def test_a_claim_is_one_gateways_until_it_is_stale(tmp_path: Path) -> None:
     assert not storage.batches.end(second, BatchState(status="completed", output_file_id="file-2"))
     found = storage.batches.get("a", spec.id)
     assert found is not None and found.ended and found.state.output_file_id == "file-1"
+    storage.batches.close(folder)
     assert storage.batches.open_folders() == {}
     assert storage.batches.claim(folder) is None
     assert storage.batches.get("b", spec.id) is None

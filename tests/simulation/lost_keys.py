@@ -135,7 +135,7 @@ class LossyStore(MemoryStore):
         if row.waiting:
             row.cls.waiting.remove(row.key)
         if row.outcome is not None:
-            state.ended.remove(id)
+            state.ends.ids.remove(id)
 
     def _lose_of_class(self, key: Key) -> None:
         cls: RequestClass = key.of

@@ -35,6 +35,7 @@ REQUEST_PLAIN: Final[dict[str, Any]] = {
     "choice": 1,
     "choices": 4,
     "prompts": 2,
+    "notify": True,
 }
 LOG_PLAIN: Final[dict[str, Any]] = {
     "render_state": "state\n",

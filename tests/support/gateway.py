@@ -45,6 +45,7 @@ from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.gateway.render.rendering import RenderTiers
+from qlm.gateway.webhooks.endpoints import Webhooks
 from qlm.simulator.emulation.vllm_logprobs import generate_logprobs
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
@@ -233,6 +234,7 @@ class Cluster:
         models: Sequence[ModelSpec] = MODELS,
         clock: Clock | None = None,
         storage: Storage | None = None,
+        webhooks: Webhooks | None = None,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
@@ -250,6 +252,7 @@ class Cluster:
             configured=configured,
             render_tiers=render_tiers,
             storage=storage,
+            webhooks=webhooks,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         url = await self._serve(app, limited)

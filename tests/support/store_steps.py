@@ -31,6 +31,7 @@ from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetHomes, SetQueue
+from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestState
@@ -40,7 +41,7 @@ from qlm.store.core.limits import StoreLimits
 from support.extensions import OF_LOG, OF_REQUEST
 
 START_NS = ARRIVAL_NS
-LIMITS = StoreLimits(results_max=2, events_max=6, lengths_window=2)
+LIMITS = StoreLimits(results_max=2, events_max=6, lengths_window=2, events_waiting_max=2)
 HEARTBEAT_TTL_S = 1e7
 """Instances die by leaving only: the stores under comparison may have different clocks."""
 
@@ -48,7 +49,7 @@ EXTENSIONS: Final = (
     RequestExtensions(),
     OF_REQUEST,
     RequestExtensions(cls=ClassExtensions(p_met=0.5)),
-    RequestExtensions(p_met=0.25),
+    RequestExtensions(p_met=0.25, notify=True),
     RequestExtensions(cls=ClassExtensions(deadline_ms=3.0, base_model=ModelId("base"))),
 )
 # Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
@@ -222,6 +223,23 @@ def _with_pause(step: Step, pass_s: float) -> Step:
     return replace(step, pass_s=pass_s)
 
 
+def _add_end(subject: str) -> Step:
+    event = EndEvent(subject=subject, ended_as="completed", tenant="é", at_ns=START_NS)
+    return Step(f"add end {subject}", lambda store, _: store.add_end(event))
+
+
+def _tell(limit: int, again_s: float | None) -> Step:
+    """Claim events, and settle the first one; what was claimed stays so for long."""
+
+    async def told(store: Store, _: int) -> Any:
+        claimed = await store.claim_ends(limit, 1e4)
+        again_ns = None if again_s is None else START_NS + round(again_s * 1e9)
+        settled = [await store.settle_end(replace(each, done=("one",)), again_ns) for each in claimed[:1]]
+        return claimed, settled, [await store.settle_end(each, None) for each in claimed[:1]]
+
+    return Step(f"tell {limit} {again_s}", told)
+
+
 _steps = st.one_of(
     st.builds(_enqueue, any_metadata, watchers),
     st.builds(_enqueue, any_metadata, watchers),
@@ -290,6 +308,8 @@ _steps = st.one_of(
         off_by,
     ),
     st.builds(lambda off: _led("mark indexed", off, lambda store, term: store.mark_indexed(term)), off_by),
+    st.builds(_add_end, st.sampled_from(("batch_1", REQUESTS[0].id))),
+    st.builds(_tell, st.integers(1, 3), st.sampled_from((None, 0.0, 1e5))),
     st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
 )
@@ -309,6 +329,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "waiting": [await store.waiting(each.cls) for each in (await store.view()).classes],
         "indexed": await store.indexed(),
         "leader": await store.leader(),
+        "outbox": await store.outbox_state(),
         "published": [await store.published(kind) for kind in PublishedKind],
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }

@@ -21,6 +21,7 @@ from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, RenderConf
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.cli.starter.built_in import EMULATED
+from qlm.cli.webhooks.section import WebhooksConfig
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
@@ -234,6 +235,7 @@ class Config(ConfigSection):
         limits: Limits, defaults and timeouts of the gateway.
         results: Ended requests that stay known.
         files: Files and batches of clients.
+        webhooks: Programs that are told of the ends of responses and batches.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
         tracing: Export of spans.
@@ -263,6 +265,7 @@ class Config(ConfigSection):
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
     files: FilesConfig = FilesConfig()
+    webhooks: WebhooksConfig = WebhooksConfig()
     profiles: tuple[Path, ...] = ()
     monitor: MonitorConfig = MonitorConfig()
     tracing: TracingConfig = TracingConfig()

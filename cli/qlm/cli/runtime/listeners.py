@@ -34,6 +34,7 @@ from qlm.cli.runtime.wiring import (
     new_request_id,
     storage,
 )
+from qlm.cli.webhooks.secrets import read_webhooks
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ports.broker import Broker
@@ -47,6 +48,7 @@ from qlm.gateway.http.server import QuietServer, create_server, running, stop_se
 from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.webhooks.dispatcher import tell_ends
 
 if TYPE_CHECKING:
     # gRPC is imported by `_start_rpc` only, after the environment variable that it reads is set.
@@ -121,11 +123,12 @@ async def serve_gateway(
             else:
                 serving = asyncio.create_task(workers.run())
             batches = asyncio.create_task(run_batches(gateway, LINE_ROUTES))
+            telling = asyncio.create_task(tell_ends(gateway))
             try:
                 await asyncio.shield(serving)
             finally:
                 try:
-                    await end_tasks([announcer, batches])
+                    await end_tasks([announcer, batches, telling])
                 finally:
                     if workers is None:
                         assert server is not None
@@ -162,6 +165,7 @@ def gateway_of(
         configured=configured(config),
         render_tiers=tiers,
         storage=storage(config, clock),
+        webhooks=read_webhooks(config.webhooks),
     )
 
 

@@ -125,6 +125,7 @@ class RequestExtensions:
         choice: Number of its answer, from 0, among those of the client's request; None if that has one.
         choices: Answers of the client's request, each a request of its own here: a family.
         prompts: Prompts of the client's request, each with the same number of answers.
+        notify: True if an event of its end goes to the outbox.
         unknown: Fields of later versions.
     """
 
@@ -141,6 +142,7 @@ class RequestExtensions:
     choice: int | None = None
     choices: int | None = None
     prompts: int | None = None
+    notify: bool | None = None
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:

@@ -44,6 +44,11 @@ def _characters(least: int, largest: int) -> Callable[[str, Any], None]:
     return checked
 
 
+def _flag(field: str, value: Any) -> None:
+    if type(value) is not bool:
+        raise InvalidValueError(field, value, "true or false")
+
+
 def _is_utf8(text: str) -> bool:
     return text.encode(errors="replace") == text.encode(errors="surrogatepass")
 
@@ -59,6 +64,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "choice": _whole(0, CALLS_MAX),
     "choices": _whole(2, CALLS_MAX),
     "prompts": _whole(1, CALLS_MAX),
+    "notify": _flag,
     "task_id": _characters(1, NAME_CHARACTERS_MAX),
     "task_calls": _whole(0, CALLS_MAX),
     "task_deadline_ns": _whole(1, 2**63 - 1),

@@ -11,6 +11,7 @@ from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.ports.api_keys import ApiKeys
+from qlm.domain.ports.outbox import Outbox
 from qlm.domain.ports.published import PublishedState, Publisher
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
@@ -63,8 +64,8 @@ class RequestIndex(PublishedState, Protocol):
         ...
 
 
-class GatewayStore(RequestIndex, ApiKeys, Protocol):
-    """Operations of a gateway: accept, cancel and look up requests, receive their output, know clients.
+class GatewayStore(RequestIndex, ApiKeys, Outbox, Protocol):
+    """Operations of a gateway: accept, cancel and look up requests, receive output, know clients, tell ends.
 
     Every method may raise StoreUnavailableError.
     """

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun, ClaimLostError
 from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.files.batches import Batch, Claim
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.webhooks.endpoints import BATCH_EVENTS
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +82,9 @@ class BatchRunner:
         batch = await asyncio.to_thread(self._storage.batches.read, folder)
         if batch is None or batch.rests(self._gateway.clock.now_ns() // 10**9):
             return
+        if batch.ended:  # its gateway died before it was closed
+            await self._close(batch, folder)
+            return
         claim = await asyncio.to_thread(self._storage.batches.claim, folder)
         if claim is not None:
             self._running[id] = asyncio.create_task(self._run(id, batch, claim))
@@ -97,6 +102,7 @@ class BatchRunner:
                 batch,
                 claim,
             ).run()
+            await self._close(await asyncio.to_thread(storage.batches.read, claim.folder), claim.folder)
         except BatchPausedError:
             _log.info("the batch %s is paused", id)
         except ClaimLostError:
@@ -107,6 +113,19 @@ class BatchRunner:
         finally:
             claim.release()
             del self._running[id]
+
+    async def _close(self, batch: Batch | None, folder: Path) -> None:
+        """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""
+        if batch is None or not batch.ended:
+            return
+        if self._gateway.tells(BATCH_EVENTS, batch.spec.tenant):
+            state = batch.state
+            at_ns = (state.ended_s or 0) * 10**9
+            event = EndEvent(
+                subject=batch.spec.id, ended_as=state.status, tenant=batch.spec.tenant, at_ns=at_ns
+            )
+            await self._gateway.store.add_end(event)
+        await asyncio.to_thread(self._storage.batches.close, folder)
 
     def _sweep(self) -> None:
         self._storage.files.sweep()

@@ -272,7 +272,6 @@ class Batches:
         if not (folder / "batch.json").exists():
             return None
         if (folder / "end.json").exists():
-            self._close(folder)
             return None
         number = _last_claim(folder)
         if number and not self._is_stale(_claim_path(folder, number)):
@@ -290,12 +289,11 @@ class Batches:
         write_json(claim.path("state").with_suffix(".json"), asdict(state), self._random_hex)
 
     def end(self, claim: Claim, state: BatchState) -> bool:
-        """End a batch; False if another claim has ended it, and this end counts for nothing."""
+        """End a batch, which is then to be closed; False if another claim has ended it: this end is none."""
         state = replace(state, ended_s=self._clock.now_ns() // 10**9)
         first = write_json_once(claim.folder / "end.json", asdict(state), self._random_hex)
         if first:
             claim.state = state
-            self._close(claim.folder)
         return first
 
     def sweep(self, kept_s: int) -> None:
@@ -306,7 +304,7 @@ class Batches:
             if end is not None and end["ended_s"] + kept_s <= now_s:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _close(self, folder: Path) -> None:
+    def close(self, folder: Path) -> None:
         """Take an ended batch out of those to run, and delete what only its run needed."""
         (self._root / _OPEN / folder.name).unlink(missing_ok=True)
         for path in folder.iterdir():

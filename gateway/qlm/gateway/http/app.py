@@ -47,6 +47,8 @@ from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.live.explaining import Explain
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.webhooks.dispatcher import ends_told
+from qlm.gateway.webhooks.endpoints import Webhooks
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ def create_app(
     configured: Configured = NOTHING_CONFIGURED,
     render_tiers: RenderTiers = MappingProxyType({}),
     storage: Storage | None = None,
+    webhooks: Webhooks | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -87,11 +90,12 @@ def create_app(
         configured=configured,
         render_tiers=render_tiers,
         storage=storage,
+        webhooks=webhooks,
     )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with gateway.running(), batches_running(gateway, LINE_ROUTES):
+        async with gateway.running(), batches_running(gateway, LINE_ROUTES), ends_told(gateway):
             yield
 
     return app_of(gateway, lifespan, rules, admin_url)

@@ -14,6 +14,7 @@ from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.observability.reading import ReadingMetrics
+from qlm.gateway.observability.webhooks import WebhookMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -64,6 +65,7 @@ class GatewayMetrics:
         )
         self._make_predictions(registry)
         self._reading = ReadingMetrics(registry)
+        self.webhooks = WebhookMetrics(registry)
         self._attained = counter(
             "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -30,6 +30,7 @@ from qlm.gateway.sessions.load_watch import LoadWatch
 from qlm.gateway.sessions.publisher import Publisher
 from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
 from qlm.gateway.tokenizers.served_models import ServedModels
+from qlm.gateway.webhooks.endpoints import Webhooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class Gateway:
         keys: The API keys of clients.
         storage: Files and batches; None if it keeps none.
         families: Accepts requests for several answers.
+        webhooks: Endpoints that are told of ends; None if there are none.
     """
 
     models: ServedModels
@@ -79,6 +81,11 @@ class Gateway:
     keys: KeyRing
     storage: Storage | None
     families: Families
+    webhooks: Webhooks | None
+
+    def tells(self, types: Iterable[str], tenant: str) -> bool:
+        """Return whether an endpoint is told of ends of one of these types of a tenant."""
+        return self.webhooks is not None and bool(self.webhooks.receivers(types, tenant))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -107,6 +114,7 @@ def create_gateway(
     configured: Configured = NOTHING_CONFIGURED,
     render_tiers: RenderTiers = MappingProxyType({}),
     storage: Storage | None = None,
+    webhooks: Webhooks | None = None,
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -125,6 +133,7 @@ def create_gateway(
         configured: What the configuration says of the deployment.
         render_tiers: Render tiers of models that have one; they stay the caller's to close.
         storage: Files and batches; None to keep none.
+        webhooks: Endpoints that are told of ends; None for none.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
@@ -159,4 +168,5 @@ def create_gateway(
         keys=KeyRing(store, clock),
         storage=storage,
         families=Families(intake, hub, store, served, encoder, limits),
+        webhooks=webhooks,
     )

@@ -8,6 +8,7 @@ from qlm.domain.formats.extensions import LogExtensions, merged, without_logprob
 from qlm.domain.ids import GatewayId, InstanceId, RequestId
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
+from qlm.domain.ports.outbox import EndEvent
 
 WAKE_REQUEST: Final = "request"
 """A new request waits for a plan; of others, `WAKE_JOINED` tells."""
@@ -42,6 +43,7 @@ class Effects:
         extended: Logs with other extensions: their fields, and the new ones of what adds up.
         ended: Requests that ended.
         dropped: Ended requests that are no longer stored.
+        outbox: Events of the outbox by subject, as they are now; None for one that was removed.
     """
 
     outputs: list[tuple[GatewayId, OutputSlice]]
@@ -51,6 +53,7 @@ class Effects:
     extended: dict[RequestId, LogExtensions]
     ended: list[RequestId]
     dropped: list[RequestId]
+    outbox: dict[str, EndEvent | None]
 
     def __init__(
         self,
@@ -67,11 +70,12 @@ class Effects:
         self.extended = {}
         self.ended = []
         self.dropped = []
+        self.outbox = {}
 
     @property
     def durable(self) -> bool:
         """True if a change must survive a crash."""
-        return bool(self.logged or self.extended or self.ended or self.dropped)
+        return bool(self.logged or self.extended or self.ended or self.dropped or self.outbox)
 
     def extend(self, id: RequestId, former: LogExtensions, new: LogExtensions) -> None:
         """Note that a log with extensions `former` has got new ones."""

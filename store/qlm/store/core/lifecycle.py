@@ -9,7 +9,9 @@ from qlm.domain.ids import GatewayId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
+from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.request import ENDED, Event, Request, RequestMetadata, RequestState
+from qlm.store.core import outbox
 from qlm.store.core.effects import WAKE_REMOVED, Effects, Logged
 from qlm.store.core.state import State
 from qlm.store.core.tables import RequestRow
@@ -105,8 +107,13 @@ def end(
     effects: Effects,
     tail: TokenIds = (),
     extensions: LogExtensions = NO_LOG_EXTENSIONS,
+    *,
+    notify: bool = True,
 ) -> None:
-    """End a request, and announce that with `tail` and `extensions`, its log's last entry."""
+    """End a request, and announce that with `tail` and `extensions`, its log's last entry.
+
+    With `notify`, an event goes to the outbox if the request asks for one.
+    """
     instance = row.holder.instance if row.holder else None
     if stop_waiting(row):
         effects.wakeups.append(WAKE_REMOVED)
@@ -116,8 +123,12 @@ def end(
     row.state, row.outcome, row.detail, row.ended_ns = RequestState.ENDED, outcome, detail, now_ns
     add_event(state, row, now_ns, ENDED, detail or outcome.value, instance)
     count_finished(state, row)
-    state.ended.append(row.metadata.id)
+    state.ends.ids.append(row.metadata.id)
     effects.ended.append(row.metadata.id)
+    if notify and row.metadata.extensions.notify:
+        metadata = row.metadata
+        told = EndEvent(subject=metadata.id, ended_as=outcome, tenant=metadata.tenant, at_ns=now_ns)
+        outbox.add(state, told, now_ns, effects)
     announce(row, tail, effects, extensions)
     row.watchers = {}
     prune(state, now_ns, effects)
@@ -135,12 +146,12 @@ def count_finished(state: State, row: RequestRow) -> None:
 def prune(state: State, now_ns: int, effects: Effects) -> None:
     """Drop ended requests beyond the limits, oldest ended first."""
     before_ns = now_ns - state.limits.result_ttl_ns
-    while state.ended:
-        row = state.requests[state.ended[0]]
+    while state.ends.ids:
+        row = state.requests[state.ends.ids[0]]
         ended_ns = row.ended_ns or 0
-        if len(state.ended) <= state.limits.results_max and ended_ns > before_ns:
+        if len(state.ends.ids) <= state.limits.results_max and ended_ns > before_ns:
             return
-        state.ended.popleft()
+        state.ends.ids.popleft()
         del state.requests[row.metadata.id]
         state.arrivals.leave(state.has_arrival)
         effects.dropped.append(row.metadata.id)

@@ -38,6 +38,7 @@ class StoreLimits:
         backlog_max: Unread announcements of an in-process subscription; beyond it the backlog is dropped, and
             the reader is notified as after a reconnect.
         lengths_window: Answers per window of a class's length histogram, which covers one to two windows.
+        events_waiting_max: Events in the outbox; beyond it, new ones are dropped.
     """
 
     result_ttl_s: float = 24 * 3600.0
@@ -45,11 +46,12 @@ class StoreLimits:
     events_max: int = 32
     backlog_max: int = 10_000
     lengths_window: int = 2_000
+    events_waiting_max: int = 100_000
 
     def __post_init__(self) -> None:
         if self.result_ttl_s <= 0:
             raise InvalidValueError("store.result_ttl_s", self.result_ttl_s, "a positive number of seconds")
-        for name in ("results_max", "events_max", "backlog_max", "lengths_window"):
+        for name in ("results_max", "events_max", "backlog_max", "lengths_window", "events_waiting_max"):
             if getattr(self, name) < 1:
                 raise InvalidValueError(f"store.{name}", getattr(self, name), "at least 1")
 

@@ -118,7 +118,8 @@ def withdraw(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool
     effects = Effects()
     if metadata.id in state.requests:
         return False, effects
-    end(state, add_request(state, metadata, now_ns), Outcome.CANCELLED, "", now_ns, effects)
+    row = add_request(state, metadata, now_ns)
+    end(state, row, Outcome.CANCELLED, "", now_ns, effects, notify=False)  # its client knows
     return True, effects
 
 
@@ -193,7 +194,7 @@ def restore_ended(
         row.times.timeline = None  # unknown
     state.requests[ended.metadata.id] = row
     state.arrivals.add(row.key)
-    state.ended.append(ended.metadata.id)
+    state.ends.ids.append(ended.metadata.id)
     row.cls.accept(ended.metadata)
     if not ended.erased:  # else the length of its answer is unknown
         count_finished(state, row)

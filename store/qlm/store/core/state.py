@@ -9,7 +9,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId
 from qlm.store.core.arrival_order import ArrivalHistory, ArrivalKey
 from qlm.store.core.limits import StoreLimits
-from qlm.store.core.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
+from qlm.store.core.tables import ClassRow, EventRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
 
 
 class RestoredLog(NamedTuple):
@@ -40,6 +40,25 @@ class LeaseTable:
             self.by_instance[row.holder.instance] -= 1
         row.holder = None
         self.rows.pop(row.metadata.id, None)
+
+
+class EndTable:
+    """Ended requests, and the outbox.
+
+    Attributes:
+        ids: Ended requests, oldest first.
+        events: The outbox: events by subject.
+        due: Heap of (`due_ns`, subject) of events; entries may be stale.
+        dropped: Events that were too many.
+    """
+
+    __slots__ = ("dropped", "due", "events", "ids")
+
+    def __init__(self) -> None:
+        self.ids: deque[RequestId] = deque()
+        self.events: dict[str, EventRow] = {}
+        self.due: list[tuple[int, str]] = []
+        self.dropped = 0
 
 
 class ClassTable:
@@ -109,7 +128,7 @@ class State:
         incarnation: Identity of this content.
         indexed: True once the global queue was indexed.
         drops: Heap of (`drop_at_ns`, id) of waiting requests; entries may be stale.
-        ended: Ended requests, oldest first.
+        ends: Ended requests, and the outbox.
         reports: What was reported of instances for operators.
         restored: Logs from the journal, until their requests are indexed.
         leader: The last leadership, which may have lapsed.
@@ -123,7 +142,7 @@ class State:
         self.arrivals = ArrivalHistory()
         self.leases = LeaseTable()
         self.drops: list[tuple[int, RequestId]] = []
-        self.ended: deque[RequestId] = deque()
+        self.ends = EndTable()
         self.classes = ClassTable()
         self.groups: dict[GroupId, GroupRow] = {}
         self.queues: dict[InstanceId, QueueRow] = {}

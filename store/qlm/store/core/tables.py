@@ -19,6 +19,7 @@ from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.length_histogram import NO_PROMPTS, length_bin
 from qlm.domain.outcome import Outcome
+from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.request import Event, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import RequestPosition
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
@@ -200,6 +201,13 @@ class LeaderRow:
     n: int
     since_ns: int
     until_ns: int = 0
+
+
+class EventRow(NamedTuple):
+    """Event of the outbox, and the time at which it is due."""
+
+    event: EndEvent
+    due_ns: int
 
 
 class Cancel(NamedTuple):

@@ -15,12 +15,13 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.outbox import EndEvent, OutboxState
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
 from qlm.domain.virtual_queue import VirtualQueue
-from qlm.store.core import instances, leadership, leases, output_log, plans, requests
+from qlm.store.core import instances, leadership, leases, outbox, output_log, plans, requests
 from qlm.store.core.effects import Effects
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import State
@@ -130,6 +131,28 @@ class MemoryStore(MemoryApiKeys, Store):
             await self._settled(id)
         now_ns = self._clock.now_ns()
         return await self._commit(requests.end_waiting(self._state, ids, outcome, detail, now_ns))
+
+    # outbox
+
+    async def add_end(self, event: EndEvent) -> None:
+        self._check_writable()
+        effects = Effects()
+        outbox.add(self._state, event, self._clock.now_ns(), effects)
+        await self._commit((None, effects))
+
+    async def claim_ends(self, limit: int, claim_s: float) -> Sequence[EndEvent]:
+        now_ns = self._clock.now_ns()
+        until_ns = now_ns + round(claim_s * 1e9)
+        return outbox.claim(
+            self._state, limit, until_ns, now_ns, lambda subject: self._is_settled(RequestId(subject))
+        )
+
+    async def settle_end(self, event: EndEvent, again_ns: int | None) -> bool:
+        self._check_writable()
+        return await self._commit(outbox.settle(self._state, event, again_ns))
+
+    async def outbox_state(self) -> OutboxState:
+        return outbox.waiting(self._state)
 
     # leases and output
 

@@ -32,6 +32,7 @@ from qlm.store.embedded.journal_codec import (
 from qlm.store.embedded.journal_logs import decode_logs, encode_logs
 from qlm.store.embedded.journal_writer import RETRY_S, JournalWriter
 from qlm.store.embedded.memory import MemoryStore
+from qlm.store.embedded.outbox import outbox_changes, restore_outbox
 from qlm.store.embedded.restored_logs import find
 from qlm.store.embedded.token_log import TokenLog
 from qlm.store.embedded.write_chain import Changes, Output
@@ -102,6 +103,7 @@ class EmbeddedStore(MemoryStore):
             if key.startswith(ENDED_PREFIX):
                 ended = decode_ended(key, value)
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
+        restore_outbox(state, entries)
         logs, log_keys = decode_logs(entries)
         found = find(journal.path, former)
         consent(found.damage)
@@ -217,7 +219,9 @@ class EmbeddedStore(MemoryStore):
                 self._changes(effects),
                 partial(self._written, effects),
             )
-            await self._writer.write(output, changes, announce, ids, durable=bool(effects.ended))
+            await self._writer.write(
+                output, changes, announce, ids, durable=bool(effects.ended or effects.outbox)
+            )
         else:
             self._feeds.announce(effects)
         return answer
@@ -250,6 +254,7 @@ class EmbeddedStore(MemoryStore):
             if ended is not None:
                 changes[ended_key(id)] = encode_ended(ended)
         changes.update(dict.fromkeys(map(ended_key, effects.dropped)))
+        changes.update(outbox_changes(effects.outbox))
         return changes
 
     def _ended(self, id: RequestId) -> Ended | None:

@@ -134,4 +134,5 @@ class Scripts:
             self._limits.results_max,
             self._limits.events_max,
             self._limits.lengths_window,
+            self._limits.events_waiting_max,
         )

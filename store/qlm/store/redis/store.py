@@ -24,6 +24,8 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
   and the token clusters.
 * `history` (string that expires): what the controllers have learned.
 * `api_keys` (hash): API keys by id.
+* `ends` (sorted set like `drops`: ends of which other programs are to be told, by the time at which they are
+  due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too many).
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),
@@ -65,6 +67,7 @@ from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
+from qlm.store.redis.outbox import RedisOutbox
 from qlm.store.redis.output_logs import RedisOutputLogs
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.scripts import Scripts
@@ -77,7 +80,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, RedisOutputLogs, RedisApiKeys, Store):
+class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.
@@ -120,6 +123,7 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisApiKeys, Store):
         except (ValueError, TypeError) as error:
             expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"
             raise InvalidValueError("store", address, expected) from error
+        self._clock = clock
         client = Redis(connection_pool=self._pool)
         self._listener = Redis.from_url(url, **timeouts)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 LENGTHS_WINDOW: Final = 5
 
-LIMITS: Final = StoreLimits(results_max=4, events_max=8, lengths_window=LENGTHS_WINDOW)
+LIMITS: Final = StoreLimits(results_max=4, events_max=8, lengths_window=LENGTHS_WINDOW, events_waiting_max=3)
 """Small limits, so that tests reach them."""
 
 WAIT_MAX_S: Final = 10.0

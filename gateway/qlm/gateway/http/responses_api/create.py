@@ -35,6 +35,7 @@ from qlm.gateway.http.sinks import WholeSink
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.intake import Prepared
+from qlm.gateway.webhooks.endpoints import RESPONSE_EVENTS
 
 Created = WholeAnswer | StreamAnswer | Json[ResponseObject]
 """Answers to an accepted request."""
@@ -141,7 +142,8 @@ async def _prepare(
             returns=returns,
             identity=identity_of(plain["response"]),
         )
-    return _Made(prepared_with(prepared, state), state, call)
+    notify = state.background and gateway.tells(RESPONSE_EVENTS, prepared.metadata.tenant)
+    return _Made(prepared_with(prepared, state, notify=notify), state, call)
 
 
 async def _render(gateway: Gateway, found: StoredResponse, final: SendFinal) -> Response:

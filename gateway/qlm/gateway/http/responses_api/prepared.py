@@ -17,8 +17,13 @@ def identity_of(plain: dict[str, Any]) -> dict[str, Any]:
     return {"response": plain}
 
 
-def prepared_with(prepared: Prepared, state: ResponseState) -> Prepared:
+def prepared_with(prepared: Prepared, state: ResponseState, *, notify: bool = False) -> Prepared:
     """Return a request with the state of its response; one that an earlier attempt queued has its own.
+
+    Args:
+        prepared: The request.
+        state: The state of its response.
+        notify: Its end is told by webhooks.
 
     Raises:
         ApiError: The earlier attempt was of another API, or the state is too large.
@@ -28,5 +33,7 @@ def prepared_with(prepared: Prepared, state: ResponseState) -> Prepared:
             raise key_reused(f"the {KEY_HEADER}")
         return prepared
     metadata = with_state(prepared.metadata, state)
+    if notify:
+        metadata = replace(metadata, extensions=replace(metadata.extensions, notify=True))
     queued = replace(prepared.request, extensions=metadata.extensions)
     return replace(prepared, metadata=metadata, request=queued)

@@ -2,8 +2,8 @@
 -- Times are twenty decimal digits of nanoseconds: a Lua number cannot hold them, and strings of them sort.
 local PREFIX, NOW, SEED, CUTOFF = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local TTL_MS, RESULTS_MAX, EVENTS_MAX = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local LENGTHS_WINDOW = tonumber(ARGV[8])
-local FIRST = 9 -- index of the first argument of the script itself
+local LENGTHS_WINDOW, EVENTS_WAITING_MAX = tonumber(ARGV[8]), tonumber(ARGV[9])
+local FIRST = 10 -- index of the first argument of the script itself
 local TIME_DIGITS, TOKEN_BYTES = 20, 4
 local call = redis.call
 
@@ -192,6 +192,17 @@ local function keep_reader(metadata)
   end
 end
 
+-- Keep the tenant of a request of whose end other programs are to be told.
+local function keep_notify(metadata)
+  if not string.find(metadata.plain, '"notify":true', 1, true) then
+    return -- decoding is slow
+  end
+  local card = cjson.decode(metadata.plain)
+  if (card.extensions or {}).notify == true then
+    call('HSET', key('request', metadata.id), 'notify', card.tenant)
+  end
+end
+
 -- Return the time from one point to a later one, seconds.
 local function span_s(from, to)
   local cut = TIME_DIGITS - 9
@@ -220,6 +231,7 @@ local function add(metadata)
     'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'counted', 0, 'tokens', 0,
     'fingerprint', metadata.fingerprint)
   keep_reader(metadata)
+  keep_notify(metadata)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
   count_accepted(metadata)
   add_event(metadata.id, 'accepted', '')
@@ -232,7 +244,7 @@ end
 -- transitions; `row` has the fields ROW of a request
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
-  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why' }
+  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -337,6 +349,21 @@ local function count_length(class, outcome, tokens)
     'INCRBY', 'i64', '#' .. slot + 1, tokens)
 end
 
+-- Add an event to the outbox, due at once, unless there is one of its subject, or too many wait.
+local function add_end(subject, ended_as, tenant, at)
+  local ends = PREFIX .. 'ends'
+  if call('EXISTS', key('end', subject)) == 1 then
+    return
+  end
+  if call('ZCARD', ends) >= EVENTS_WAITING_MAX then
+    call('INCR', PREFIX .. 'ends_dropped')
+    return
+  end
+  call('HSET', key('end', subject), 'ended_as', ended_as, 'tenant', tenant, 'at', at, 'attempts', 0, 'done', '[]',
+    'due', NOW)
+  call('ZADD', ends, 0, member(NOW, subject))
+end
+
 -- End a request; `tail` is the slice to announce, if it has more than the outcome.
 local function end_request(row, outcome, detail, tail)
   local tokens, whole = log_state(row.id, row.tokens, row.n, row.counted)
@@ -354,6 +381,9 @@ local function end_request(row, outcome, detail, tail)
     call('HINCRBY', key('class', row.class), 'finished', 1)
   end
   count_length(row.class, outcome, tokens)
+  if row.notify then
+    add_end(row.id, outcome, row.notify, NOW)
+  end
   announce(row.id, tail or slice(row, tokens, outcome, detail))
   call('DEL', key('watchers', row.id))
   call('RPUSH', PREFIX .. 'ended', member(row.arrival, row.id))

@@ -4,5 +4,7 @@ if read_row(metadata.id) then
   return reply(0)
 end
 add(metadata)
-end_request(read_row(metadata.id), ARGV[FIRST + METADATA_ARGUMENTS], '')
+local row = read_row(metadata.id)
+row.notify = nil -- its client knows
+end_request(row, ARGV[FIRST + METADATA_ARGUMENTS], '')
 return reply(1)

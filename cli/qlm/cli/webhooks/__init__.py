@@ -1,0 +1,1 @@
+"""Webhooks of a deployment, as the configuration has them."""

@@ -1,0 +1,56 @@
+"""Addresses that events may be sent to: public ones, and those that the configuration allows."""
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any, Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")  # which `is_global` of Python 3.11 takes for public
+
+
+class AddressRefusedError(OSError):
+    """An address that no event may be sent to."""
+
+
+def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
+    """Return whether events may be sent to an address, and to those that it stands for."""
+    return all(any(each in network for network in networks) or _is_public(each) for each in _meant(address))
+
+
+def guarded_socket(networks: Sequence[Network]) -> Callable[[tuple[Any, ...]], socket.socket]:
+    """Return what makes the socket of each connection: of the address that is connected to, or none."""
+
+    def make(info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, destination = info
+        address = ip_address(str(destination[0]).partition("%")[0])
+        if not is_allowed(address, networks):
+            raise AddressRefusedError(f"{address} is not public, and not in webhooks.allowed_networks")
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        return made
+
+    return make
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and not address.is_multicast and address not in _LOCAL_NAT64
+
+
+def _meant(address: Address) -> Iterator[Address]:
+    """Return an address, or the ones of IPv4 in it, which a packet to it reaches in the end."""
+    if isinstance(address, IPv4Address):
+        yield address
+    elif address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    elif address in _NAT64:
+        yield IPv4Address(int(address) & 0xFFFF_FFFF)
+    elif address.sixtofour is not None:
+        yield address.sixtofour
+    elif address.teredo is not None:
+        yield from address.teredo
+    else:
+        yield address

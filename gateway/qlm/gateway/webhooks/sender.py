@@ -1,0 +1,88 @@
+"""One attempt to tell an endpoint of an event."""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+import aiohttp
+
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.outbox import EndEvent
+from qlm.gateway.render.breaker import Breaker
+from qlm.gateway.webhooks.addresses import guarded_socket
+from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
+from qlm.gateway.webhooks.events import event_body, event_id
+from qlm.gateway.webhooks.signature import signed_headers
+
+FAILURES_MAX: Final = 5
+PAUSE_NS: Final = 10_000_000_000
+"""After so many failures in a row, an endpoint is spared for so long: others need the connections."""
+
+_GONE: Final = 410
+_NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class Told(Enum):
+    """What became of an attempt."""
+
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """Another attempt may help."""
+    GONE = "gone"
+    """The endpoint asks for no further attempt (410)."""
+
+
+class Attempt(NamedTuple):
+    """What became of an attempt, and why it failed."""
+
+    told: Told
+    why: str = ""
+
+
+class Sender:
+    """Sends events; create it inside the event loop that will use it.
+
+    It follows no redirect, knows no proxy, and reads nothing of an answer but its status.
+    """
+
+    def __init__(self, webhooks: Webhooks, clock: Clock) -> None:
+        """Connect with the first attempt."""
+        self._clock = clock
+        self._breakers = {each.name: Breaker(clock, FAILURES_MAX, PAUSE_NS) for each in webhooks.endpoints}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # the events under way are bounded
+                force_close=True,
+                use_dns_cache=False,
+                socket_factory=guarded_socket(webhooks.networks),
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"content-type": "application/json", "user-agent": "QLM"},
+            timeout=aiohttp.ClientTimeout(total=webhooks.limits.timeout_s),
+            trust_env=False,
+        )
+
+    async def send(self, endpoint: Endpoint, event: EndEvent) -> Attempt:
+        """Make one attempt."""
+        breaker = self._breakers[endpoint.name]
+        if breaker.is_open:
+            return Attempt(Told.FAILED, "it failed several times just now")
+        body = event_body(event)
+        at_s = self._clock.now_ns() // 10**9
+        headers = signed_headers(event_id(event), at_s, body, endpoint.secrets)
+        try:
+            async with self._session.post(
+                endpoint.url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                status = answer.status
+        except _NETWORK_ERRORS as error:
+            breaker.failed()
+            return Attempt(Told.FAILED, str(error) or type(error).__name__)
+        if 200 <= status < 300:
+            breaker.answered()
+            return Attempt(Told.DELIVERED)
+        breaker.failed()
+        return Attempt(Told.GONE if status == _GONE else Told.FAILED, f"it answered {status}")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()

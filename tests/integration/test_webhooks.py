@@ -1,0 +1,229 @@
+"""Webhooks of a gateway: ends of responses and batches come to receivers on loopback, at least once."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, ip_network
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import openai
+import pytest
+from aiohttp import web
+
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.outbox import EndEvent, OutboxState
+from qlm.gateway.files.batches import BatchState
+from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
+from qlm.gateway.webhooks.limits import WebhookLimits
+from support.gateway import Cluster, SystemClock, running_cluster, until
+from support.stored_batches import add_batch
+from support.webhooks import KEY, Receiver, receiving
+
+LOOPBACK: Final = (ip_network("127.0.0.0/8"),)
+SOON: Final = WebhookLimits(retry_first_s=0.01, retry_max_s=0.02, timeout_s=5)
+ASKED: Final[dict[str, Any]] = {"model": "emulated", "input": "Hi", "background": True}
+LINE: Final = (
+    b'{"custom_id":"1","method":"POST","url":"/v1/completions","body":{"prompt":"x","max_tokens":2}}\n'
+)
+
+
+def webhooks(
+    *urls: str, networks: Sequence[IPv4Network] = LOOPBACK, limits: WebhookLimits = SOON
+) -> Webhooks:
+    """Return endpoints that get everything."""
+    events = frozenset((*RESPONSE_EVENTS, *BATCH_EVENTS))
+    endpoints = [
+        Endpoint(name=f"hook-{n}", url=url, secrets=(KEY,), events=events) for n, url in enumerate(urls)
+    ]
+    return Webhooks(endpoints=endpoints, networks=networks, limits=limits)
+
+
+@dataclass
+class World:
+    cluster: Cluster
+    storage: Storage
+    receiver: Receiver
+
+    async def gateway(self, told: Webhooks) -> openai.AsyncOpenAI:
+        url = await self.cluster.gateway(storage=self.storage, webhooks=told)
+        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=20)
+        self.cluster.stack.push_async_callback(client.close)
+        return client
+
+    async def all_told(self) -> None:
+        """Wait until the outbox is empty."""
+
+        async def empty() -> bool:
+            return await self.cluster.store.outbox_state() == OutboxState(0, 0)
+
+        await until(empty)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with running_cluster(tmp_path) as cluster, receiving() as receiver:
+        yield World(cluster, storage_in(tmp_path / "files", SystemClock()), receiver)
+
+
+async def test_each_end_of_a_response_in_the_background_is_told(world: World) -> None:
+    receiver, client = world.receiver, await world.gateway(webhooks(world.receiver.url))
+    completed = await client.responses.create(**ASKED)
+    await until(lambda: receiver.ids_of("response.completed") == [completed.id])
+    incomplete = await client.responses.create(**ASKED, max_output_tokens=2)
+    await until(lambda: receiver.ids_of("response.incomplete") == [incomplete.id])
+    world.cluster.agent.fail_with = (Outcome.FAILED, "its engines kept failing")
+    failed = await client.responses.create(**ASKED)
+    await until(lambda: receiver.ids_of("response.failed") == [failed.id])
+    await world.cluster.agent.rest()
+    cancelled = await client.responses.create(**ASKED)
+    await client.responses.cancel(cancelled.id)
+    await until(lambda: receiver.ids_of("response.cancelled") == [cancelled.id])
+    await world.all_told()
+    assert len({each["id"] for each in receiver.events}) == len(receiver.events) == 4
+    for headers, event in zip(receiver.headers, receiver.events, strict=True):
+        assert headers["webhook-id"] == event["id"]
+        assert headers["Content-Type"] == "application/json"
+
+
+async def test_a_response_whose_client_waits_is_not_told(world: World) -> None:
+    client = await world.gateway(webhooks(world.receiver.url))
+    await client.responses.create(**ASKED | {"background": False})
+    await client.chat.completions.create(model="emulated", messages=[{"role": "user", "content": "Hi"}])
+    assert await world.cluster.store.outbox_state() == OutboxState(0, 0)
+
+
+async def test_an_end_without_endpoints_leaves_nothing(world: World) -> None:
+    told = webhooks(world.receiver.url)
+    of_another = replace(told.endpoints[0], tenants=frozenset(("another",)))
+    client = await world.gateway(replace(told, endpoints=[of_another]))
+    made = await client.responses.create(**ASKED)
+
+    async def ended() -> bool:
+        return (await client.responses.retrieve(made.id)).status == "completed"
+
+    await until(ended)
+    assert await world.cluster.store.outbox_state() == OutboxState(0, 0)
+
+
+async def test_the_end_of_a_batch_is_told(world: World) -> None:
+    receiver, client = world.receiver, await world.gateway(webhooks(world.receiver.url))
+    completed, _ = add_batch(world.storage, LINE, endpoint="/v1/completions")
+    await until(lambda: receiver.ids_of("batch.completed") == [completed.id])
+    failed, _ = add_batch(world.storage, b"no line\n", endpoint="/v1/completions")
+    await until(lambda: receiver.ids_of("batch.failed") == [failed.id])
+    await until(lambda: world.storage.batches.open_folders() == {})
+    await world.all_told()
+    assert client is not None and len(receiver.events) == 2
+
+
+async def test_the_end_of_a_batch_is_told_though_its_gateway_died_before(world: World) -> None:
+    spec, folder = add_batch(world.storage, LINE, endpoint="/v1/completions")
+    claim = world.storage.batches.claim(folder)
+    assert claim is not None
+    assert world.storage.batches.end(claim, BatchState(status="cancelled"))
+    claim.release()  # as the end of its process does
+    await world.gateway(webhooks(world.receiver.url))
+    await until(lambda: world.receiver.ids_of("batch.cancelled") == [spec.id])
+    await until(lambda: world.storage.batches.open_folders() == {})
+
+
+async def test_an_event_is_sent_until_it_is_taken_under_one_id(world: World) -> None:
+    receiver = world.receiver
+
+    async def third() -> web.StreamResponse:
+        return web.Response(status=200 if len(receiver.events) >= 3 else 500, body=b"x" * 1_000_000)
+
+    receiver.answer = third
+    client = await world.gateway(webhooks(receiver.url))
+    await client.responses.create(**ASKED)
+    await until(lambda: len(receiver.events) >= 3)
+    await world.all_told()
+    assert len(receiver.events) == 3 and len({each["webhook-id"] for each in receiver.headers}) == 1
+    assert receiver.events[0] == receiver.events[2]
+
+
+async def test_an_endpoint_that_took_an_event_gets_it_no_more_for_the_sake_of_another(world: World) -> None:
+    async with receiving() as broken:
+
+        async def second() -> web.StreamResponse:
+            return web.Response(status=200 if len(broken.events) >= 2 else 503)
+
+        broken.answer = second
+        client = await world.gateway(webhooks(world.receiver.url, broken.url))
+        await client.responses.create(**ASKED)
+        await until(lambda: len(broken.events) >= 2)
+        await world.all_told()
+    assert len(world.receiver.events) == 1
+
+
+async def test_several_gateways_send_an_event_once(world: World) -> None:
+    told = webhooks(world.receiver.url)
+    client, *_ = [await world.gateway(told) for _ in range(4)]
+    made = [await client.responses.create(**ASKED) for _ in range(20)]
+    await until(lambda: len(world.receiver.events) >= 20)
+    await world.all_told()
+    assert sorted(world.receiver.ids_of("response.completed")) == sorted(each.id for each in made)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(world: World, status: int) -> None:
+    receiver = world.receiver
+
+    async def elsewhere() -> web.StreamResponse:
+        return web.Response(status=status, headers={"location": f"{receiver.url}?followed"})
+
+    receiver.answer = elsewhere
+    client = await world.gateway(webhooks(receiver.url, limits=replace_limits(retry_for_s=0.05)))
+    await client.responses.create(**ASKED)
+    await until(lambda: bool(receiver.events))
+    await world.all_told()  # given up
+    assert set(receiver.paths) == {"/hook"}
+
+
+def replace_limits(**changed: float) -> WebhookLimits:
+    return WebhookLimits(**SOON.model_dump() | changed)
+
+
+async def test_a_gone_endpoint_gets_no_second_attempt(world: World) -> None:
+    async def gone() -> web.StreamResponse:
+        return web.Response(status=410)
+
+    world.receiver.answer = gone
+    client = await world.gateway(webhooks(world.receiver.url))
+    await client.responses.create(**ASKED)
+    await until(lambda: bool(world.receiver.events))
+    await world.all_told()
+    assert len(world.receiver.events) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_nothing_is_sent_to_loopback_unless_it_is_allowed(world: World, host: str) -> None:
+    url = world.receiver.url.replace("127.0.0.1", host)
+    told = webhooks(url, networks=(), limits=replace_limits(retry_for_s=0.2))
+    client = await world.gateway(told)
+    await client.responses.create(**ASKED)
+    await until(lambda: counted(world, 'attempts_total{endpoint="hook-0",result="given_up"}', 1.0))
+    await world.all_told()
+    assert world.receiver.events == []
+
+
+async def test_an_event_that_no_one_takes_in_time_is_given_up(world: World) -> None:
+    async def broken() -> web.StreamResponse:
+        return web.Response(status=500)
+
+    world.receiver.answer = broken
+    await world.gateway(webhooks(world.receiver.url))
+    late = EndEvent(subject="late", ended_as="stop", tenant="a", at_ns=1)
+    await world.cluster.store.add_end(late)
+    await until(lambda: counted(world, 'attempts_total{endpoint="hook-0",result="given_up"}', 1.0))
+    await world.all_told()
+
+
+async def counted(world: World, series: str, value: float) -> bool:
+    """Return whether the only gateway of a test shows a value of a metric of webhooks."""
+    (url,) = world.cluster.admin_urls.values()
+    async with httpx.AsyncClient() as client:
+        text = (await client.get(f"{url}/metrics")).text
+    return f"qlm_gateway_webhook_{series} {value}" in text.splitlines()

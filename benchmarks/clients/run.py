@@ -5,18 +5,21 @@ at a server with a smaller context. Exit status 1 if something fails.
 """
 
 import argparse
+import base64
 import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.clients import report, versions
 from benchmarks.clients.documents import fuzzed
 from benchmarks.clients.suites import SUITES, Suite
+from support.ports import free_port
 from support.qlm_process import emulated, serving
 
 _HERE = Path(__file__).parent
@@ -30,6 +33,7 @@ _SUITE_S = 900
 _QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "HF_HUB_OFFLINE": "1"}
 """Clients that would ask for something beyond this machine do not."""
 
+_SECRET = "whsec_" + base64.b64encode(b"of the suites, on loopback alone").decode()
 _MODEL, _OTHER = "mistral-7b", "llama-3-8b"
 _CONFIG = emulated(_MODEL, _OTHER) | {
     "models": [{"id": each, "context_tokens": 8192} for each in (_MODEL, _OTHER)],
@@ -65,19 +69,40 @@ def _documents(given: argparse.Namespace) -> report.Outcome:
 def _played(suites: Sequence[Suite]) -> list[report.Outcome]:
     if not suites:
         return []
-    with serving(_CONFIG, ready_within_s=240) as served, tempfile.TemporaryDirectory() as name:
-        outcomes = [_play(suite, served.url, Path(name)) for suite in suites]
-        log = served.log_file.read_text("utf-8")
+    hook = {"QLM_WEBHOOK_PORT": str(free_port()), "QLM_WEBHOOK_SECRET": _SECRET}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with serving(_CONFIG | _webhooks(folder, hook), ready_within_s=240) as served:
+            outcomes = [_play(suite, served.url, folder, hook) for suite in suites]
+            log = served.log_file.read_text("utf-8")
     if "Traceback" in log:
         print(log)
         outcomes.append(report.Outcome("the server", "", failed=["its log has a traceback"]))
     return outcomes
 
 
-def _play(suite: Suite, url: str, folder: Path) -> report.Outcome:
+def _webhooks(folder: Path, hook: Mapping[str, str]) -> dict[str, Any]:
+    """Return the section of a receiver on this machine."""
+    file = folder / "secret"
+    file.write_text(hook["QLM_WEBHOOK_SECRET"])
+    url = f"http://127.0.0.1:{hook['QLM_WEBHOOK_PORT']}/"
+    receiver = {"name": "suites", "url": url, "secret_file": str(file)}
+    return {
+        "webhooks": {
+            "endpoints": [receiver],
+            "allowed_networks": ["127.0.0.0/8"],
+            "retry_first_s": 0.5,
+            "retry_max_s": 2,
+            "retry_for_s": 60,
+        }
+    }
+
+
+def _play(suite: Suite, url: str, folder: Path, hook: Mapping[str, str]) -> report.Outcome:
     print(f"== {suite.name}", flush=True)
     file = folder / f"{suite.name}.xml"
     places = {"QLM_URL": url, "QLM_MODEL": _MODEL, "QLM_OTHER_MODEL": _OTHER, "QLM_ROOT": str(_ROOT)}
+    places |= hook
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | _QUIET | places
     argv = _node(suite, file) if suite.of_node else _pytest(suite, file)
     began_s = time.monotonic()

@@ -2,7 +2,11 @@
 
 import asyncio
 import base64
+import http.server
 import json
+import os
+import queue
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -270,6 +274,38 @@ def test_background_responses(client: openai.OpenAI, model: str) -> None:
         client.responses.retrieve("resp_none")
 
 
+class _Hook(http.server.BaseHTTPRequestHandler):
+    """Keeps what is posted to it; what has no good signature ends in an error, and is not taken."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        receiver = openai.OpenAI(api_key="none", webhook_secret=os.environ["QLM_WEBHOOK_SECRET"])
+        told.put(receiver.webhooks.unwrap(body, dict(self.headers)))
+        self.send_response(200)
+        self.end_headers()
+
+
+told: queue.Queue[Any] = queue.Queue()
+
+
+def test_webhooks(client: openai.OpenAI, model: str) -> None:
+    address = "127.0.0.1", int(os.environ["QLM_WEBHOOK_PORT"])
+    with http.server.ThreadingHTTPServer(address, _Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made = client.responses.create(model=model, input="Hi", background=True, max_output_tokens=12)
+        while (event := told.get(timeout=60)).data.id != made.id:
+            pass  # of a response before this one
+        assert event.type == "response.incomplete" and event.id.startswith("evt_")
+        with pytest.raises(openai.InvalidWebhookSignatureError):
+            headers = {
+                "webhook-id": "a",
+                "webhook-timestamp": f"{int(time.time())}",
+                "webhook-signature": "v1,a",
+            }
+            client.webhooks.unwrap("{}", headers, secret=os.environ["QLM_WEBHOOK_SECRET"])
+        server.shutdown()
+
+
 def test_files_and_batches(client: openai.OpenAI, model: str) -> None:
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
     bodies = [{"model": model, "messages": ASKED, "max_tokens": 5}, {"model": "none", "messages": ASKED}]
@@ -325,7 +361,3 @@ def test_timeouts(client: openai.OpenAI, model: str) -> None:
     long: Any = {"model": model, "messages": ASKED, "max_tokens": 4000, "extra_body": {"ignore_eos": True}}
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.2).chat.completions.create(**long)
-
-
-def test_webhooks() -> None:
-    pytest.skip("QLM sends no webhooks")

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopTokenIds, Strict
+from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopText, StopTokenIds, Strict
 from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
-from qlm.gateway.api.schema import explained
+from qlm.gateway.api.schema import STOPS_MAX, explained
 
 METADATA_PAIRS_MAX: Final = 16
 ITEMS_MAX: Final = 10_000
@@ -19,8 +19,6 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "conversation": (),
     "ec_transfer_params": (),
     "enable_response_messages": (False,),
-    "include_reasoning": (True,),
-    "include_stop_str_in_output": (False,),
     "kv_transfer_params": (),
     "max_tool_calls": (),
     "media_io_kwargs": (),
@@ -31,8 +29,6 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "prompt": (),
     "return_mm_kwargs": (),
     "session_id": (),
-    "skip_special_tokens": (True,),
-    "stop": ([],),
     "stream_options": ({}, {"include_obfuscation": False}, {"include_obfuscation": True}),
     "truncation": ("disabled",),
     "vllm_xargs": (),
@@ -131,7 +127,13 @@ class ResponseBody(Strict):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
     min_tokens: Annotated[int, Field(ge=0)] | None = None  # Least number of output tokens
     ignore_eos: bool | None = None  # Go on after the end-of-sequence token
+    # Texts that end the answer; they are not part of it.
+    stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] | None = None
     stop_token_ids: StopTokenIds | None = None  # Tokens that end the answer
+    skip_special_tokens: bool | None = None  # False leaves special tokens in the text
+    include_stop_str_in_output: bool | None = None  # Leave the stop text in the answer
+    # False leaves the items of reasoning out; needs the model's render tier, and no log probabilities.
+    include_reasoning: bool | None = None
     logit_bias: LogitBias | None = None  # Added to the logits of tokens, by token id as text
     # Constraint on the text, as in vLLM; needs the model's render tier.
     structured_outputs: dict[str, Any] | None = None
@@ -171,6 +173,9 @@ def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
     if body.top_logprobs and not body.scored:
         expected = f"expected it with include: [{_LOGPROBS}]"
         raise invalid("top_logprobs", f"top_logprobs is {body.top_logprobs}; {expected}")
+    if body.include_reasoning is False and body.scored:
+        expected = f"expected no {_LOGPROBS} in include: they would show the reasoning"
+        raise invalid("include_reasoning", f"include_reasoning is false; {expected}")
     form = body.text.format if body.text else None
     if form is not None and form.type == "json_schema" and (form.schema_ is None or form.name is None):
         raise invalid("text.format", "text.format has type json_schema; expected a name and a schema with it")

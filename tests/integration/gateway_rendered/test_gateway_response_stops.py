@@ -1,0 +1,73 @@
+"""Responses with the fields of vLLM about stops, special tokens and reasoning."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import openai
+import pytest
+
+from qlm.gateway.render.state import unpack
+from support.gateway import Cluster, text_then_end
+from support.rendering import emulated_tiers
+
+ASKED: Final[dict[str, Any]] = {"model": "emulated", "input": "Hi"}
+TEXT: Final = "One, two, three."
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """A client that tries again while the machine has too little processor, as by default."""
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=20) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def counting(cluster: Cluster) -> None:
+    """Let each answer count to three."""
+    cluster.agent.answer = lambda request: text_then_end(TEXT)
+
+
+@pytest.mark.parametrize("stop", ["two", ["three", "two"]])
+@pytest.mark.parametrize(("included", "text"), [(None, "One, "), (False, "One, "), (True, "One, two")])
+async def test_a_stop_ends_the_text_whole_streamed_and_later(
+    client: openai.AsyncOpenAI, stop: Any, included: bool | None, text: str
+) -> None:
+    more = {"stop": stop} | ({} if included is None else {"include_stop_str_in_output": included})
+    whole = await client.responses.create(**ASKED, extra_body=more)
+    assert (whole.output_text, whole.status) == (text, "completed")
+    assert (await client.responses.retrieve(whole.id)).output_text == text
+    stream = await client.responses.create(**ASKED, stream=True, extra_body=more)
+    pieces = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+    assert "".join(pieces) == text
+
+
+async def test_special_tokens_are_left_in_the_text_if_asked_for(
+    client: openai.AsyncOpenAI, cluster: Cluster
+) -> None:
+    await client.responses.create(**ASKED, extra_body={"skip_special_tokens": False})
+    await client.responses.create(**ASKED)
+    assert [each.answer.skip_special_tokens for each in cluster.agent.leased] == [False, True]
+
+
+async def test_the_render_tier_is_asked_to_leave_reasoning_out(cluster: Cluster) -> None:
+    async with emulated_tiers("emulated", reasons=True) as tiers:
+        url = await cluster.gateway(render_tiers=tiers)
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=20) as client:
+            await client.responses.create(**ASKED, extra_body={"include_reasoning": False})
+        state = cluster.agent.leased[0].extensions.render_state
+    assert state is not None and unpack(state).chat_request["include_reasoning"] is False
+
+
+async def test_log_probabilities_would_show_the_reasoning(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="include_reasoning is false; expected no") as caught:
+        await client.responses.create(
+            **ASKED, include=["message.output_text.logprobs"], extra_body={"include_reasoning": False}
+        )
+    assert caught.value.param == "include_reasoning"
+
+
+@pytest.mark.parametrize("stop", ["", ["a"] * 5, [1], {"a": 1}])
+async def test_a_wrong_stop_is_named(client: openai.AsyncOpenAI, stop: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"stop is .*; expected a string or a list") as caught:
+        await client.responses.create(**ASKED, extra_body={"stop": stop})
+    assert caught.value.param == "stop"

@@ -174,6 +174,7 @@ def as_operator(recorder: Recorder) -> None:
     note("GET /admin/v1/requests/{id}", f"/admin/v1/requests/{ids[2]}")
     note("GET /admin/v1/forecast")
     note("GET /admin/v1/controller")
+    note("POST /v1/requests/{id}/cancel", f"/v1/requests/{ids[2]}/cancel")
     note("DELETE /v1/requests/{id}", f"/v1/requests/{ids[2]}")
     note("GET /admin/v1/instances")
     note("POST /admin/v1/instances/{id}/drain", "/admin/v1/instances/a100-0/drain")

@@ -28,6 +28,7 @@ CLIENT_TITLES: Final[Mapping[Any, str]] = {
     requests.AcceptedRequest: "Accepted request",
     requests.RequestStatus: "Request status",
     requests.RequestAnswer: "Request",
+    requests.DeletedRequest: "Deleted request",
     responses_api.ResponseObject: "Response",
     responses_api.OutputItem: "Output item",
     responses_api.ItemPart: "Part of an item",

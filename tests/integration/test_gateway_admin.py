@@ -126,10 +126,10 @@ async def test_operators_cancel_any_request(cluster: Cluster) -> None:
         body = {"model": "emulated", "prompt": "Hi"}
         headers = {"prefer": "respond-async"}
         made = (await http.post(f"{url}/v1/completions", json=body, headers=headers)).json()
-        answer = await http.delete(f"{cluster.admin_urls[url]}/admin/v1/requests/{made['id']}")
+        answer = await http.post(f"{cluster.admin_urls[url]}/admin/v1/requests/{made['id']}/cancel")
         assert (answer.status_code, answer.json()["id"]) == (200, made["id"])
         assert answer.json()["cancel_requested"] or answer.json()["outcome"] == "cancelled"
-        unknown = await http.delete(f"{cluster.admin_urls[url]}/admin/v1/requests/nobody")
+        unknown = await http.post(f"{cluster.admin_urls[url]}/admin/v1/requests/nobody/cancel")
         assert code(unknown) == (404, "request_not_found")
 
 

@@ -135,7 +135,7 @@ async def test_the_first_id_stands_for_all(http: httpx.AsyncClient, cluster: Clu
     id = answer.json()["id"]
     await until(lambda: len(cluster.agent.leased) == 3)
     assert (await http.get(f"/v1/requests/{id}")).json()["status"] == "running"
-    assert (await http.delete(f"/v1/requests/{id}")).status_code == 200
+    assert (await http.post(f"/v1/requests/{id}/cancel")).status_code == 200
     await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED] * 3)
     cluster.agent.go.set()
     answer = await http.post("/v1/completions", json=TEXT, headers={"prefer": "respond-async"})

@@ -316,9 +316,9 @@ async def test_the_requests_of_a_batch_are_its_tenants(world: World) -> None:
 async def test_each_tenant_has_its_own(world: World) -> None:
     id = await running_request(world, world.a)
     assert (await world.a.http.get(f"/v1/requests/{id}")).json()["status"] == "running"
-    assert (await world.a.http.delete(f"/v1/requests/{id}")).status_code == 200
+    assert (await world.a.http.post(f"/v1/requests/{id}/cancel")).status_code == 200
     theirs = await running_request(world, world.b)
-    assert (await world.admin.delete(f"/admin/v1/requests/{theirs}")).status_code == 200
+    assert (await world.admin.post(f"/admin/v1/requests/{theirs}/cancel")).status_code == 200
 
 
 async def test_no_conversation_goes_on_from_what_another_tenant_has(world: World) -> None:

@@ -173,7 +173,7 @@ class Client:
 
     def _cancel(self) -> None:
         self._count("cancels")
-        self._exchange("DELETE", f"/v1/requests/{self._id}")
+        self._exchange("POST", f"/v1/requests/{self._id}/cancel")
 
     def _frame(self, frame: bytes) -> None:
         offset, error = self._offset, False

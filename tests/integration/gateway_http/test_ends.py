@@ -40,13 +40,13 @@ async def test_each_bad_end_has_its_status(
     assert status.json()["error"]["code"] == outcome
 
 
-async def test_delete_cancels_a_running_request(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
+async def test_a_running_request_is_cancelled(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
     cluster.agent.pause_at = 3
     waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
     await until(lambda: cluster.agent.leased)
     id = cluster.agent.leased[0].id
-    deleted = await http.delete(f"{url}/v1/requests/{id}")
-    assert (deleted.status_code, deleted.json()["cancel_requested"]) == (200, True)
+    cancelled = await http.post(f"{url}/v1/requests/{id}/cancel")
+    assert (cancelled.status_code, cancelled.json()["cancel_requested"]) == (200, True)
     assert (await waiting).status_code == 499
 
 
@@ -71,8 +71,8 @@ async def test_a_cancelled_request_says_who_ended_it(
     ]
     if not waits:
         await until(lambda: len(cluster.agent.leased) == 2)
-    await http.delete(f"{url}/v1/requests/{ids[0]}")
-    await http.delete(f"{admin_url}/admin/v1/requests/{ids[1]}")
+    await http.post(f"{url}/v1/requests/{ids[0]}/cancel")
+    await http.post(f"{admin_url}/admin/v1/requests/{ids[1]}/cancel")
     asked = [await said_of(http, url, id) for id in ids]
     assert asked[0] == "the request was cancelled: its client asked for that"
     assert asked[1] == "the request was cancelled: an operator asked for that"

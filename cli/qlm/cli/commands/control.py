@@ -19,7 +19,7 @@ def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
     """Cancel a request: at once if it waits, else when its engine has released it."""
     if not request_id:
         raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
-    data = client.delete(f"/admin/v1/requests/{segment(request_id)}")
+    data = client.post(f"/admin/v1/requests/{segment(request_id)}/cancel")
     if as_json:
         print_json(data)
     elif data["outcome"] is not None:

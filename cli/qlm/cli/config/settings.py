@@ -16,7 +16,7 @@ from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import FilesConfig, ResultsConfig
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, check_once
 from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, RenderConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
@@ -194,8 +194,8 @@ class InstanceConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        _once("models", list(self.models))
-        _once("swap_tiers", list(self.swap_tiers))
+        check_once("models", list(self.models))
+        check_once("swap_tiers", list(self.swap_tiers))
         if self.url is not None:
             check_address("url", self.url, ("http", "https"))
             if len(self.models) != 1:
@@ -273,8 +273,8 @@ class Config(ConfigSection):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         known = [model.id for model in self.models]
-        _once("models", known)
-        _once("instances", [instance.id for instance in self.instances])
+        check_once("models", known)
+        check_once("instances", [instance.id for instance in self.instances])
         for instance in self.instances:
             for model in instance.models:
                 if model not in known:
@@ -345,9 +345,3 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     except ValidationError as error:
         mistakes = str(invalid_file(where, error, Config))
         raise ConfigError(without_passwords(mistakes)) from error
-
-
-def _once(what: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"has {shown(name)} twice in {what}; expected each once")

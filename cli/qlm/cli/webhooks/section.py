@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from qlm.cli.config.addresses import check_address
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, check_once
 from qlm.domain.shown import shown
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS
 from qlm.gateway.webhooks.limits import WebhookLimits
@@ -88,8 +88,5 @@ class WebhooksConfig(WebhookLimits):
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        names = [each.name for each in self.endpoints]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"has {shown(name)} twice in endpoints; expected each once")
+        check_once("endpoints", [each.name for each in self.endpoints])
         return self

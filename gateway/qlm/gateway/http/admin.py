@@ -98,7 +98,7 @@ async def request_details(gateway: Gateway, id: RequestId) -> RequestDetails | N
 
 
 async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
-    """Answer DELETE /admin/v1/requests/{id}: cancel, as its client can by DELETE /v1/requests/{id}."""
+    """Answer POST /admin/v1/requests/{id}/cancel: cancel, as its client can."""
     return await cancel(gateway, request, BY_OPERATOR)
 
 

@@ -1,4 +1,4 @@
-"""/v1/requests: the state of a request on any gateway, cancelling it, and resuming its stream."""
+"""/v1/requests: the state of a request on any gateway, cancelling and erasing it, and resuming its stream."""
 
 from dataclasses import replace
 from typing import Final, cast
@@ -6,8 +6,8 @@ from typing import Final, cast
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.request import RequestRecord
-from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown
-from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
+from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown, unavailable
+from qlm.gateway.api.fields.requests import DeletedRequest, RequestAnswer, RequestStatus
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
@@ -17,7 +17,8 @@ from qlm.gateway.http.derendered import is_replayed, sink_of
 from qlm.gateway.http.families.answers import family_object
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json, StreamAnswer
-from qlm.gateway.sessions.families.members import members_of, other_members
+from qlm.gateway.sessions.families.erasing import erase
+from qlm.gateway.sessions.families.members import members_of, other_members, stored_members
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
 from qlm.gateway.sessions.resume import resume
@@ -52,8 +53,17 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
 
 
 async def cancel_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
-    """Answer DELETE /v1/requests/{id}: cancel; a running request ends once its engine has aborted it."""
+    """Answer POST /v1/requests/{id}/cancel: cancel; a running one ends once its engine has aborted it."""
     return await cancel(gateway, request, BY_CLIENT)
+
+
+async def delete_request(gateway: Gateway, request: HttpRequest) -> Json[DeletedRequest]:
+    """Answer DELETE /v1/requests/{id}: erase prompt and answer; a request that runs is cancelled first."""
+    record = await _known(gateway, request)
+    id = record.metadata.id
+    if not await erase(gateway, await stored_members(gateway.store, record)):
+        raise unavailable(f"request {id} has not ended since it was cancelled", "request_ending")
+    return Json({"id": id, "object": "qlm.request", "deleted": True}, {"x-request-id": id})
 
 
 async def cancel(gateway: Gateway, request: HttpRequest, why: str) -> Json[RequestStatus]:

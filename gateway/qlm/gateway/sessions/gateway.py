@@ -139,8 +139,7 @@ def create_gateway(
         InvalidValueError: A model's tokenizer cannot be read.
     """
     served, faults = ServedModels(models), faults or FaultLog()
-    metrics = GatewayMetrics(limits.metric_classes_max, registry)
-    metrics.unprotected_listeners.set(len(exposures))
+    metrics = _metrics(limits, registry, exposures)
     spans = RequestSpans(tracer)
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults)
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
@@ -170,3 +169,11 @@ def create_gateway(
         families=Families(intake, hub, store, served, encoder, limits),
         webhooks=webhooks,
     )
+
+
+def _metrics(
+    limits: GatewayLimits, registry: CollectorRegistry | None, exposures: Sequence[str]
+) -> GatewayMetrics:
+    metrics = GatewayMetrics(limits.metric_classes_max, registry)
+    metrics.unprotected_listeners.set(len(exposures))
+    return metrics

@@ -63,6 +63,14 @@ class RequestAnswer(RequestStatus):
     error: NotRequired[ErrorFields]  # The error, once it ended badly
 
 
+class DeletedRequest(TypedDict):
+    """A request that was erased."""
+
+    id: str  # Its id
+    object: Literal["qlm.request"]  # Kind of object
+    deleted: Literal[True]  # It is erased
+
+
 class EventFields(TypedDict):
     """An event in the history of a request."""
 

@@ -32,6 +32,12 @@ async def members_of(store: GatewayStore, record: RequestRecord) -> Sequence[Req
     return found
 
 
+async def stored_members(store: GatewayStore, record: RequestRecord) -> Sequence[RequestRecord]:
+    """Return what is still stored of a family, given its first request; of any other request, its own."""
+    further = await asyncio.gather(*map(store.record, other_members(record.metadata)))
+    return [record, *(each for each in further if each is not None)]
+
+
 def other_members(metadata: RequestMetadata) -> Sequence[RequestId]:
     """Return the ids of the other requests of a family, given its first; none for any other request."""
     if metadata.extensions.choice:

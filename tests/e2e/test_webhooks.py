@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import openai
 from aiohttp import web
@@ -15,7 +16,7 @@ from support.webhooks import SECRET, receiving
 RESPONSES = 8
 
 
-async def test_ends_before_and_after_kill_9_are_told() -> None:
+async def test_ends_before_and_after_kill_9_are_reported() -> None:
     with tempfile.TemporaryDirectory(prefix="qlm-webhooks-") as temporary:
         async with receiving() as receiver:
             folder = Path(temporary)
@@ -47,7 +48,11 @@ async def test_ends_before_and_after_kill_9_are_told() -> None:
                 async with openai.AsyncOpenAI(
                     base_url=f"{process.url}/v1", api_key="any", max_retries=20
                 ) as client:
-                    asked = {"model": "mistral-7b", "background": True, "max_output_tokens": 8}
+                    asked: dict[str, Any] = {
+                        "model": "mistral-7b",
+                        "background": True,
+                        "max_output_tokens": 8,
+                    }
                     short = await client.responses.create(**asked, input="0")
                     await until(lambda: bool(receiver.events))  # it has ended, and no one takes its event
                     long = [

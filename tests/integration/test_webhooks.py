@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Network, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent, OutboxState
 from qlm.gateway.files.batches import BatchState
 from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.webhooks.addresses import Network
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
 from qlm.gateway.webhooks.limits import WebhookLimits
 from support.gateway import Cluster, SystemClock, running_cluster, until
@@ -29,9 +30,7 @@ LINE: Final = (
 )
 
 
-def webhooks(
-    *urls: str, networks: Sequence[IPv4Network] = LOOPBACK, limits: WebhookLimits = SOON
-) -> Webhooks:
+def webhooks(*urls: str, networks: Sequence[Network] = LOOPBACK, limits: WebhookLimits = SOON) -> Webhooks:
     """Return endpoints that get everything."""
     events = frozenset((*RESPONSE_EVENTS, *BATCH_EVENTS))
     endpoints = [
@@ -46,13 +45,13 @@ class World:
     storage: Storage
     receiver: Receiver
 
-    async def gateway(self, told: Webhooks) -> openai.AsyncOpenAI:
-        url = await self.cluster.gateway(storage=self.storage, webhooks=told)
+    async def gateway(self, hooks: Webhooks) -> openai.AsyncOpenAI:
+        url = await self.cluster.gateway(storage=self.storage, webhooks=hooks)
         client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=20)
         self.cluster.stack.push_async_callback(client.close)
         return client
 
-    async def all_told(self) -> None:
+    async def all_sent(self) -> None:
         """Wait until the outbox is empty."""
 
         async def empty() -> bool:
@@ -67,7 +66,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(cluster, storage_in(tmp_path / "files", SystemClock()), receiver)
 
 
-async def test_each_end_of_a_response_in_the_background_is_told(world: World) -> None:
+async def test_each_end_of_a_response_in_the_background_is_reported(world: World) -> None:
     receiver, client = world.receiver, await world.gateway(webhooks(world.receiver.url))
     completed = await client.responses.create(**ASKED)
     await until(lambda: receiver.ids_of("response.completed") == [completed.id])
@@ -80,14 +79,14 @@ async def test_each_end_of_a_response_in_the_background_is_told(world: World) ->
     cancelled = await client.responses.create(**ASKED)
     await client.responses.cancel(cancelled.id)
     await until(lambda: receiver.ids_of("response.cancelled") == [cancelled.id])
-    await world.all_told()
+    await world.all_sent()
     assert len({each["id"] for each in receiver.events}) == len(receiver.events) == 4
     for headers, event in zip(receiver.headers, receiver.events, strict=True):
         assert headers["webhook-id"] == event["id"]
         assert headers["Content-Type"] == "application/json"
 
 
-async def test_a_response_whose_client_waits_is_not_told(world: World) -> None:
+async def test_a_response_whose_client_waits_is_not_reported(world: World) -> None:
     client = await world.gateway(webhooks(world.receiver.url))
     await client.responses.create(**ASKED | {"background": False})
     await client.chat.completions.create(model="emulated", messages=[{"role": "user", "content": "Hi"}])
@@ -95,9 +94,9 @@ async def test_a_response_whose_client_waits_is_not_told(world: World) -> None:
 
 
 async def test_an_end_without_endpoints_leaves_nothing(world: World) -> None:
-    told = webhooks(world.receiver.url)
-    of_another = replace(told.endpoints[0], tenants=frozenset(("another",)))
-    client = await world.gateway(replace(told, endpoints=[of_another]))
+    hooks = webhooks(world.receiver.url)
+    of_another = replace(hooks.endpoints[0], tenants=frozenset(("another",)))
+    client = await world.gateway(replace(hooks, endpoints=[of_another]))
     made = await client.responses.create(**ASKED)
 
     async def ended() -> bool:
@@ -107,18 +106,18 @@ async def test_an_end_without_endpoints_leaves_nothing(world: World) -> None:
     assert await world.cluster.store.outbox_state() == OutboxState(0, 0)
 
 
-async def test_the_end_of_a_batch_is_told(world: World) -> None:
+async def test_the_end_of_a_batch_is_reported(world: World) -> None:
     receiver, client = world.receiver, await world.gateway(webhooks(world.receiver.url))
     completed, _ = add_batch(world.storage, LINE, endpoint="/v1/completions")
     await until(lambda: receiver.ids_of("batch.completed") == [completed.id])
     failed, _ = add_batch(world.storage, b"no line\n", endpoint="/v1/completions")
     await until(lambda: receiver.ids_of("batch.failed") == [failed.id])
     await until(lambda: world.storage.batches.open_folders() == {})
-    await world.all_told()
+    await world.all_sent()
     assert client is not None and len(receiver.events) == 2
 
 
-async def test_the_end_of_a_batch_is_told_though_its_gateway_died_before(world: World) -> None:
+async def test_the_end_of_a_batch_is_reported_though_its_gateway_died_before(world: World) -> None:
     spec, folder = add_batch(world.storage, LINE, endpoint="/v1/completions")
     claim = world.storage.batches.claim(folder)
     assert claim is not None
@@ -139,7 +138,7 @@ async def test_an_event_is_sent_until_it_is_taken_under_one_id(world: World) -> 
     client = await world.gateway(webhooks(receiver.url))
     await client.responses.create(**ASKED)
     await until(lambda: len(receiver.events) >= 3)
-    await world.all_told()
+    await world.all_sent()
     assert len(receiver.events) == 3 and len({each["webhook-id"] for each in receiver.headers}) == 1
     assert receiver.events[0] == receiver.events[2]
 
@@ -154,16 +153,16 @@ async def test_an_endpoint_that_took_an_event_gets_it_no_more_for_the_sake_of_an
         client = await world.gateway(webhooks(world.receiver.url, broken.url))
         await client.responses.create(**ASKED)
         await until(lambda: len(broken.events) >= 2)
-        await world.all_told()
+        await world.all_sent()
     assert len(world.receiver.events) == 1
 
 
 async def test_several_gateways_send_an_event_once(world: World) -> None:
-    told = webhooks(world.receiver.url)
-    client, *_ = [await world.gateway(told) for _ in range(4)]
+    hooks = webhooks(world.receiver.url)
+    client, *_ = [await world.gateway(hooks) for _ in range(4)]
     made = [await client.responses.create(**ASKED) for _ in range(20)]
     await until(lambda: len(world.receiver.events) >= 20)
-    await world.all_told()
+    await world.all_sent()
     assert sorted(world.receiver.ids_of("response.completed")) == sorted(each.id for each in made)
 
 
@@ -178,7 +177,7 @@ async def test_a_redirect_is_not_followed(world: World, status: int) -> None:
     client = await world.gateway(webhooks(receiver.url, limits=replace_limits(retry_for_s=0.05)))
     await client.responses.create(**ASKED)
     await until(lambda: bool(receiver.events))
-    await world.all_told()  # given up
+    await world.all_sent()  # given up
     assert set(receiver.paths) == {"/hook"}
 
 
@@ -194,18 +193,18 @@ async def test_a_gone_endpoint_gets_no_second_attempt(world: World) -> None:
     client = await world.gateway(webhooks(world.receiver.url))
     await client.responses.create(**ASKED)
     await until(lambda: bool(world.receiver.events))
-    await world.all_told()
+    await world.all_sent()
     assert len(world.receiver.events) == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_nothing_is_sent_to_loopback_unless_it_is_allowed(world: World, host: str) -> None:
     url = world.receiver.url.replace("127.0.0.1", host)
-    told = webhooks(url, networks=(), limits=replace_limits(retry_for_s=0.2))
-    client = await world.gateway(told)
+    hooks = webhooks(url, networks=(), limits=replace_limits(retry_for_s=0.2))
+    client = await world.gateway(hooks)
     await client.responses.create(**ASKED)
     await until(lambda: counted(world, 'attempts_total{endpoint="hook-0",result="given_up"}', 1.0))
-    await world.all_told()
+    await world.all_sent()
     assert world.receiver.events == []
 
 
@@ -218,7 +217,7 @@ async def test_an_event_that_no_one_takes_in_time_is_given_up(world: World) -> N
     late = EndEvent(subject="late", ended_as="stop", tenant="a", at_ns=1)
     await world.cluster.store.add_end(late)
     await until(lambda: counted(world, 'attempts_total{endpoint="hook-0",result="given_up"}', 1.0))
-    await world.all_told()
+    await world.all_sent()
 
 
 async def counted(world: World, series: str, value: float) -> bool:

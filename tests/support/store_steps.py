@@ -228,16 +228,16 @@ def _add_end(subject: str) -> Step:
     return Step(f"add end {subject}", lambda store, _: store.add_end(event))
 
 
-def _tell(limit: int, again_s: float | None) -> Step:
+def _notify(limit: int, again_s: float | None) -> Step:
     """Claim events, and settle the first one; what was claimed stays so for long."""
 
-    async def told(store: Store, _: int) -> Any:
+    async def notified(store: Store, _: int) -> Any:
         claimed = await store.claim_ends(limit, 1e4)
         again_ns = None if again_s is None else START_NS + round(again_s * 1e9)
         settled = [await store.settle_end(replace(each, done=("one",)), again_ns) for each in claimed[:1]]
         return claimed, settled, [await store.settle_end(each, None) for each in claimed[:1]]
 
-    return Step(f"tell {limit} {again_s}", told)
+    return Step(f"notify {limit} {again_s}", notified)
 
 
 _steps = st.one_of(
@@ -309,7 +309,7 @@ _steps = st.one_of(
     ),
     st.builds(lambda off: _led("mark indexed", off, lambda store, term: store.mark_indexed(term)), off_by),
     st.builds(_add_end, st.sampled_from(("batch_1", REQUESTS[0].id))),
-    st.builds(_tell, st.integers(1, 3), st.sampled_from((None, 0.0, 1e5))),
+    st.builds(_notify, st.integers(1, 3), st.sampled_from((None, 0.0, 1e5))),
     st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
 )

@@ -280,12 +280,12 @@ class _Hook(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         receiver = openai.OpenAI(api_key="none", webhook_secret=os.environ["QLM_WEBHOOK_SECRET"])
-        told.put(receiver.webhooks.unwrap(body, dict(self.headers)))
+        posted.put(receiver.webhooks.unwrap(body, dict(self.headers)))
         self.send_response(200)
         self.end_headers()
 
 
-told: queue.Queue[Any] = queue.Queue()
+posted: queue.Queue[Any] = queue.Queue()
 
 
 def test_webhooks(client: openai.OpenAI, model: str) -> None:
@@ -293,7 +293,7 @@ def test_webhooks(client: openai.OpenAI, model: str) -> None:
     with http.server.ThreadingHTTPServer(address, _Hook) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         made = client.responses.create(model=model, input="Hi", background=True, max_output_tokens=12)
-        while (event := told.get(timeout=60)).data.id != made.id:
+        while (event := posted.get(timeout=60)).data.id != made.id:
             pass  # of a response before this one
         assert event.type == "response.incomplete" and event.id.startswith("evt_")
         with pytest.raises(openai.InvalidWebhookSignatureError):

@@ -28,7 +28,7 @@ def test_an_endpoint_has_its_secret_from_the_environment_or_a_file(tmp_path: Pat
     assert webhooks is not None
     first, second = webhooks.endpoints
     assert (first.secrets, second.secrets) == ((KEY,), (KEY, KEY))
-    assert len(first.events) == 8 and second.tenants == {"a"}
+    assert len(first.events) == 8 and second.tenants == frozenset(("a",))
     assert [str(each) for each in webhooks.networks] == ["10.0.0.0/8"]
     assert webhooks.limits.timeout_s == 3
     assert SECRET not in repr(webhooks) and SECRET not in repr(config)

@@ -235,7 +235,7 @@ class Config(ConfigSection):
         limits: Limits, defaults and timeouts of the gateway.
         results: Ended requests that stay known.
         files: Files and batches of clients.
-        webhooks: Programs that are told of the ends of responses and batches.
+        webhooks: Programs that are notified of the ends of responses and batches.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
         tracing: Export of spans.

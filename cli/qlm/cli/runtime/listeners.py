@@ -48,7 +48,7 @@ from qlm.gateway.http.server import QuietServer, create_server, running, stop_se
 from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
-from qlm.gateway.webhooks.dispatcher import tell_ends
+from qlm.gateway.webhooks.dispatcher import send_webhooks
 
 if TYPE_CHECKING:
     # gRPC is imported by `_start_rpc` only, after the environment variable that it reads is set.
@@ -123,12 +123,12 @@ async def serve_gateway(
             else:
                 serving = asyncio.create_task(workers.run())
             batches = asyncio.create_task(run_batches(gateway, LINE_ROUTES))
-            telling = asyncio.create_task(tell_ends(gateway))
+            sending = asyncio.create_task(send_webhooks(gateway))
             try:
                 await asyncio.shield(serving)
             finally:
                 try:
-                    await end_tasks([announcer, batches, telling])
+                    await end_tasks([announcer, batches, sending])
                 finally:
                     if workers is None:
                         assert server is not None

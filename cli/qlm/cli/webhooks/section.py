@@ -1,4 +1,4 @@
-"""Section `webhooks` of the configuration: who is told of the ends of responses and batches."""
+"""Section `webhooks` of the configuration: who is notified of the ends of responses and batches."""
 
 from collections.abc import Mapping
 from ipaddress import ip_network

@@ -1,4 +1,4 @@
-"""Port to the outbox: ends of which other programs are to be told, which the shared state has."""
+"""Port to the outbox: ends of which other programs are to be notified, which the shared state has."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndEvent:
-    """An end of which other programs are to be told.
+    """An end of which other programs are to be notified.
 
     Attributes:
         subject: Id of the request or batch that ended.
@@ -34,7 +34,7 @@ class OutboxState(NamedTuple):
 
 
 class Outbox(Protocol):
-    """Events that are kept until they are settled: each is told at least once.
+    """Events that are kept until they are settled: each is sent at least once.
 
     The end of a request with the extension `notify` adds its event in the same atomic step. The shared state
     has the only copy: where it is emptied, there are none. Every method may raise StoreUnavailableError.

@@ -118,7 +118,7 @@ class BatchRunner:
         """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""
         if batch is None or not batch.ended:
             return
-        if self._gateway.tells(BATCH_EVENTS, batch.spec.tenant):
+        if self._gateway.notifies(BATCH_EVENTS, batch.spec.tenant):
             state = batch.state
             at_ns = (state.ended_s or 0) * 10**9
             event = EndEvent(

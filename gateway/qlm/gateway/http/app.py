@@ -47,7 +47,7 @@ from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.live.explaining import Explain
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
-from qlm.gateway.webhooks.dispatcher import ends_told
+from qlm.gateway.webhooks.dispatcher import webhooks_sent
 from qlm.gateway.webhooks.endpoints import Webhooks
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with gateway.running(), batches_running(gateway, LINE_ROUTES), ends_told(gateway):
+        async with gateway.running(), batches_running(gateway, LINE_ROUTES), webhooks_sent(gateway):
             yield
 
     return app_of(gateway, lifespan, rules, admin_url)

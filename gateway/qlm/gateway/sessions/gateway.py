@@ -58,7 +58,7 @@ class Gateway:
         keys: The API keys of clients.
         storage: Files and batches; None if it keeps none.
         families: Accepts requests for several answers.
-        webhooks: Endpoints that are told of ends; None if there are none.
+        webhooks: Endpoints that are notified of ends; None if there are none.
     """
 
     models: ServedModels
@@ -83,8 +83,8 @@ class Gateway:
     families: Families
     webhooks: Webhooks | None
 
-    def tells(self, types: Iterable[str], tenant: str) -> bool:
-        """Return whether an endpoint is told of ends of one of these types of a tenant."""
+    def notifies(self, types: Iterable[str], tenant: str) -> bool:
+        """Return whether an endpoint is notified of ends of one of these types of a tenant."""
         return self.webhooks is not None and bool(self.webhooks.receivers(types, tenant))
 
     @contextlib.asynccontextmanager
@@ -133,7 +133,7 @@ def create_gateway(
         configured: What the configuration says of the deployment.
         render_tiers: Render tiers of models that have one; they stay the caller's to close.
         storage: Files and batches; None to keep none.
-        webhooks: Endpoints that are told of ends; None for none.
+        webhooks: Endpoints that are notified of ends; None for none.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.

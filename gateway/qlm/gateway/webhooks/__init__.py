@@ -1,1 +1,1 @@
-"""Webhooks: ends of responses and batches, told to programs of others in the form of Standard Webhooks."""
+"""Webhooks: events of the ends of responses and batches, in the form of Standard Webhooks."""

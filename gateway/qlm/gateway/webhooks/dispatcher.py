@@ -1,4 +1,4 @@
-"""Tells endpoints of the ends that the outbox keeps."""
+"""Sends events of the ends that the outbox keeps to their endpoints."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.webhooks.backoff import pause_s
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_id, event_type
-from qlm.gateway.webhooks.sender import Sender, Told
+from qlm.gateway.webhooks.sender import Result, Sender
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Dispatcher:
         if free > 0:
             claim_s = self._webhooks.limits.timeout_s + CLAIM_S
             for event in await self._gateway.store.claim_ends(free, claim_s):
-                task = asyncio.create_task(self._tell(event))
+                task = asyncio.create_task(self._send(event))
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
         self._metrics.outbox(await self._gateway.store.outbox_state())
@@ -82,7 +82,7 @@ class Dispatcher:
         else:
             await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _tell(self, event: EndEvent) -> None:
+    async def _send(self, event: EndEvent) -> None:
         try:
             left = await self._attempts(event)
             await self._settle(replace(event, done=(*event.done, *left.done)), left.failed)
@@ -96,13 +96,13 @@ class Dispatcher:
         attempts = await asyncio.gather(*(self._sender.send(each, event) for each in endpoints))
         left = _Left()
         for endpoint, attempt in zip(endpoints, attempts, strict=True):
-            self._metrics.attempted(endpoint.name, attempt.told.value)
-            if attempt.told is Told.FAILED:
+            self._metrics.attempted(endpoint.name, attempt.result.value)
+            if attempt.result is Result.FAILED:
                 left.failed.append(endpoint)
                 _log.info("webhook %s did not take %s: %s", endpoint.name, event_id(event), attempt.why)
             else:
                 left.done.append(endpoint.name)
-            if attempt.told is Told.GONE:
+            if attempt.result is Result.GONE:
                 self._give_up(event, [endpoint], attempt.why)
         return left
 
@@ -129,7 +129,7 @@ class _Left:
         self.failed: list[Endpoint] = []
 
 
-async def tell_ends(gateway: Gateway) -> None:
+async def send_webhooks(gateway: Gateway) -> None:
     """Send events until cancelled, if this gateway knows endpoints."""
     if gateway.webhooks is None:
         return
@@ -141,9 +141,9 @@ async def tell_ends(gateway: Gateway) -> None:
 
 
 @contextlib.asynccontextmanager
-async def ends_told(gateway: Gateway) -> AsyncIterator[None]:
+async def webhooks_sent(gateway: Gateway) -> AsyncIterator[None]:
     """Send events while inside, if this gateway knows endpoints."""
-    task = asyncio.create_task(tell_ends(gateway))
+    task = asyncio.create_task(send_webhooks(gateway))
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Endpoints of webhooks: who is told of which ends."""
+"""Endpoints of webhooks: who gets events of which ends."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -15,13 +15,13 @@ from qlm.gateway.webhooks.signature import signed_headers
 
 FAILURES_MAX: Final = 5
 PAUSE_NS: Final = 10_000_000_000
-"""After so many failures in a row, an endpoint is spared for so long: others need the connections."""
+"""Failures in a row after which an endpoint is spared, and the pause: others need the connections."""
 
 _GONE: Final = 410
 _NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 
-class Told(Enum):
+class Result(Enum):
     """What became of an attempt."""
 
     DELIVERED = "delivered"
@@ -34,7 +34,7 @@ class Told(Enum):
 class Attempt(NamedTuple):
     """What became of an attempt, and why it failed."""
 
-    told: Told
+    result: Result
     why: str = ""
 
 
@@ -65,7 +65,7 @@ class Sender:
         """Make one attempt."""
         breaker = self._breakers[endpoint.name]
         if breaker.is_open:
-            return Attempt(Told.FAILED, "it failed several times just now")
+            return Attempt(Result.FAILED, "it failed several times just now")
         body = event_body(event)
         at_s = self._clock.now_ns() // 10**9
         headers = signed_headers(event_id(event), at_s, body, endpoint.secrets)
@@ -76,12 +76,12 @@ class Sender:
                 status = answer.status
         except _NETWORK_ERRORS as error:
             breaker.failed()
-            return Attempt(Told.FAILED, str(error) or type(error).__name__)
+            return Attempt(Result.FAILED, str(error) or type(error).__name__)
         if 200 <= status < 300:
             breaker.answered()
-            return Attempt(Told.DELIVERED)
+            return Attempt(Result.DELIVERED)
         breaker.failed()
-        return Attempt(Told.GONE if status == _GONE else Told.FAILED, f"it answered {status}")
+        return Attempt(Result.GONE if status == _GONE else Result.FAILED, f"it answered {status}")
 
     async def close(self) -> None:
         """Close all connections."""

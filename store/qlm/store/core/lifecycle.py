@@ -127,8 +127,8 @@ def end(
     effects.ended.append(row.metadata.id)
     if notify and row.metadata.extensions.notify:
         metadata = row.metadata
-        told = EndEvent(subject=metadata.id, ended_as=outcome, tenant=metadata.tenant, at_ns=now_ns)
-        outbox.add(state, told, now_ns, effects)
+        event = EndEvent(subject=metadata.id, ended_as=outcome, tenant=metadata.tenant, at_ns=now_ns)
+        outbox.add(state, event, now_ns, effects)
     announce(row, tail, effects, extensions)
     row.watchers = {}
     prune(state, now_ns, effects)

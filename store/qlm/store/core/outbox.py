@@ -1,4 +1,4 @@
-"""Operations on the outbox: ends of which other programs are to be told."""
+"""Operations on the outbox: ends of which other programs are to be notified."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

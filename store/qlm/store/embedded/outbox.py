@@ -31,4 +31,4 @@ def restore_outbox(state: State, entries: Mapping[str, bytes]) -> None:
         try:
             outbox.restore(state, decode_end_event(data))
         except UndecodableDataError as error:
-            log.warning("the end of %s is told to no one: %s", name.removeprefix(_PREFIX), error)
+            log.warning("the event of %s is not sent: %s", name.removeprefix(_PREFIX), error)

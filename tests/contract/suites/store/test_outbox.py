@@ -1,4 +1,4 @@
-"""Contract of every store: ends of which other programs are to be told are kept until they are settled."""
+"""Contract of every store: events of ends are kept until they are settled."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ async def _end(store: Store, asked: RequestMetadata, outcome: Outcome) -> None:
     await store.append([end])
 
 
-async def test_an_end_is_told_if_its_request_asks_for_that(subject: Subject) -> None:
+async def test_an_end_is_kept_if_its_request_asks_for_that(subject: Subject) -> None:
     store = subject.store
     await alive(store, A)
     await _end(store, metadata(1), Outcome.STOP)
@@ -36,15 +36,15 @@ async def test_an_end_is_told_if_its_request_asks_for_that(subject: Subject) -> 
     await _end(store, _asking(3), Outcome.LENGTH)
     await store.enqueue(_asking(4))
     await store.cancel(_asking(4).id)
-    told = await store.claim_ends(9, LONG_S)
-    found = {each.subject: (each.ended_as, each.tenant, each.attempts, each.done) for each in told}
+    claimed = await store.claim_ends(9, LONG_S)
+    found = {each.subject: (each.ended_as, each.tenant, each.attempts, each.done) for each in claimed}
     assert found == {"r0003": ("length", "tenant", 1, ()), "r0004": ("cancelled", "tenant", 1, ())}
-    for each in told:
+    for each in claimed:
         record = await store.record(metadata(int(each.subject[1:])).id)
         assert record is not None and record.ended_ns == each.at_ns
 
 
-async def test_texts_that_look_like_the_extension_tell_nothing(subject: Subject) -> None:
+async def test_texts_that_look_like_the_extension_add_nothing(subject: Subject) -> None:
     store = subject.store
     shown = replace(
         metadata(1), tenant='"notify":true', extensions=RequestExtensions(task_id='"notify":true')
@@ -54,12 +54,12 @@ async def test_texts_that_look_like_the_extension_tell_nothing(subject: Subject)
     assert await store.outbox_state() == OutboxState(0, 0)
 
 
-async def test_a_request_that_was_not_accepted_is_not_told(subject: Subject) -> None:
+async def test_a_request_that_was_not_accepted_has_no_event(subject: Subject) -> None:
     assert await subject.store.withdraw(_asking(1))
     assert await subject.store.outbox_state() == OutboxState(0, 0)
 
 
-async def test_an_erased_request_is_told_all_the_same(subject: Subject) -> None:
+async def test_an_erased_request_has_its_event_all_the_same(subject: Subject) -> None:
     store = subject.store
     await store.enqueue(_asking(1))
     await store.cancel(_asking(1).id)

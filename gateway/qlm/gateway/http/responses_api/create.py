@@ -142,7 +142,7 @@ async def _prepare(
             returns=returns,
             identity=identity_of(plain["response"]),
         )
-    notify = state.background and gateway.tells(RESPONSE_EVENTS, prepared.metadata.tenant)
+    notify = state.background and gateway.notifies(RESPONSE_EVENTS, prepared.metadata.tenant)
     return _Made(prepared_with(prepared, state, notify=notify), state, call)
 
 

@@ -23,7 +23,7 @@ def prepared_with(prepared: Prepared, state: ResponseState, *, notify: bool = Fa
     Args:
         prepared: The request.
         state: The state of its response.
-        notify: Its end is told by webhooks.
+        notify: Webhooks report its end.
 
     Raises:
         ApiError: The earlier attempt was of another API, or the state is too large.

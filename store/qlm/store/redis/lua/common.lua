@@ -192,7 +192,7 @@ local function keep_reader(metadata)
   end
 end
 
--- Keep the tenant of a request of whose end other programs are to be told.
+-- Keep the tenant of a request of whose end other programs are to be notified.
 local function keep_notify(metadata)
   if not string.find(metadata.plain, '"notify":true', 1, true) then
     return -- decoding is slow

@@ -226,3 +226,12 @@ async def counted(world: World, series: str, value: float) -> bool:
     async with httpx.AsyncClient() as client:
         text = (await client.get(f"{url}/metrics")).text
     return f"qlm_gateway_webhook_{series} {value}" in text.splitlines()
+
+
+async def test_operators_see_events_that_no_endpoint_gets(world: World) -> None:
+    url = await world.cluster.gateway()
+    async with httpx.AsyncClient(base_url=world.cluster.admin_urls[url]) as admin:
+        assert (await admin.get("/admin/v1/store")).json()["warnings"] == []
+        await world.cluster.store.add_end(EndEvent(subject="one", ended_as="stop", tenant="a", at_ns=1))
+        (warning,) = (await admin.get("/admin/v1/store")).json()["warnings"]
+    assert warning == "events of webhooks wait (1), and this gateway has no endpoints (webhooks.endpoints)"

@@ -18,6 +18,7 @@ from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.observability.metrics import CONTENT_TYPE
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.readiness import readiness
+from qlm.gateway.webhooks.warnings import webhook_warnings
 
 
 async def list_models(gateway: Gateway, request: HttpRequest) -> Json[ModelList]:
@@ -82,7 +83,9 @@ async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSetting
     """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, and the disk it is on."""
     configured = gateway.configured
     keys = await missing_keys(gateway.store, gateway.clock.now_ns(), required=configured.keys_required)
-    return Json({"warnings": [*await gateway.store.warnings(), *keys], "disk": _disk(configured.data_dir)})
+    events = await webhook_warnings(gateway.store, gateway.webhooks)
+    warnings = [*await gateway.store.warnings(), *keys, *events]
+    return Json({"warnings": warnings, "disk": _disk(configured.data_dir)})
 
 
 async def get_listeners(gateway: Gateway, request: HttpRequest) -> Json[Listeners]:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
+from qlm.controller.core.problem import accelerator_of
 from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.ports.published import PublishedKind
 from qlm.planner.problem import Plan
@@ -51,6 +52,23 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         refused = await qlm(live.url, "show", "--instance", "nobody")
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert refused.stderr == "qlm: --instance is 'nobody'; expected an instance of the problem\n"
+
+
+async def test_one_more_instance_is_planned_for_what_waits(tmp_path: Path) -> None:
+    async with living(tmp_path) as live:
+        await running(live, 10)
+        done = await qlm(live.url, "show", "--scale-up", "--json")
+        assert (done.exit_code, done.stderr) == (0, "")
+        asked = json.loads(done.stdout)["scale_up"]
+        (more,) = asked["one_more"]
+        kept = await live.kept()
+        assert kept is not None
+        assert [accelerator_of(each.kind) for each in kept.problem.instances] == [more["kind"]]
+        assert asked["present"]["last_answer_s"] >= more["last_answer_s"]
+        assert (asked["present"]["unplaceable_requests"], asked["fewest"]) == (0, [])
+        text = (await qlm(live.url, "show", "--scale-up")).stdout
+        assert f"\n1 more of {more['kind']}\t100.0 %\t0.0\t0 s\t" in text
+        assert text.splitlines()[-1] == "no request is expected to be late"
 
 
 async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """The planning methods by name, for `qlm plan --method` and benchmarks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.baselines.edf import plan_edf
@@ -19,6 +19,9 @@ from qlm.planner.limits import ITERATIONS_MAX, SEED_MAX, TIME_LIMIT_MAX_S, TIME_
 from qlm.planner.plain_reader import number
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import judged
+
+if TYPE_CHECKING:
+    from qlm.planner.policy.one_more import FleetForecast
 
 SCALE_UP_MOVES_PER_GROUP: Final = 50
 """Moves of the fast solver for each fleet that is tried: enough to estimate the misses."""
@@ -114,8 +117,13 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
     return replace(plan, lower_bound_s=lower_bound(problem))
 
 
-def with_scale_up(problem: Problem, plan: Plan) -> Plan:
+def with_scale_up(problem: Problem, plan: Plan, kinds: Collection[str] | None = None) -> Plan:
     """Add the fewest instances whose addition would repair the misses of a plan.
+
+    Args:
+        problem: The problem.
+        plan: A feasible plan of it.
+        kinds: Kinds of which instances may be added; all if None.
 
     Raises:
         QlmError: It needs a package that is not installed.
@@ -130,7 +138,19 @@ def with_scale_up(problem: Problem, plan: Plan) -> Plan:
             enlarged, budget=SearchBudget(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups))
         )
 
-    return replace(plan, scale_up=advise(problem, plan, quickly).scale_up)
+    return replace(plan, scale_up=advise(problem, plan, quickly, kinds).scale_up)
+
+
+def fleet_forecasts(problem: Problem, plan: Plan, kinds: Iterable[str]) -> "list[FleetForecast]":
+    """Return what to expect of the present fleet, and of it with one more instance of each kind.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    with needs_solvers("the scale-up"):
+        from qlm.planner.policy.one_more import one_more
+        from qlm.planner.policy.replanning import improved
+    return one_more(problem, plan, kinds, improved)
 
 
 # The solvers' packages take a second to import: they are imported where they are used.

@@ -17,6 +17,7 @@ from qlm.cli.main import main
 from qlm.cli.plans.files import plan_text, read_plan, read_problem
 from qlm.cli.plans.gantt import LETTERS, ROWS_MAX, gantt
 from qlm.cli.plans.missed import WHY
+from qlm.cli.plans.scaling import KINDS_MAX
 from qlm.cli.plans.tables import summary
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner import limits
@@ -147,6 +148,50 @@ def test_scale_up_is_found_if_asked_for(tmp_path: Path) -> None:
     assert plain["scale_up"] == []
     assert [set(each) for each in asked["scale_up"]] and asked["scale_up"][0]["count"] >= 1
     assert asked["queues"] == plain["queues"]
+
+
+def test_scale_up_shows_each_kind_and_what_is_assumed(problem: Path, plan: Path, tmp_path: Path) -> None:
+    planned = qlm("plan", "--problem", problem, "--method", "edf", "--scale-up")
+    shown = qlm("plan", "show", "--problem", problem, "--plan", plan, "--scale-up")
+    assert (planned.exit_code, shown.exit_code) == (0, 0), planned.output + shown.output
+    tables = [each.output.split("# what one more instance would change\n")[1] for each in (planned, shown)]
+    assert tables[0] == tables[1]
+    heads, *rows = [line.split("\t") for line in tables[0].splitlines()[:4]]
+    assert heads[:3] == ["fleet", "in time", "late"]
+    assert [row[0] for row in rows] == ["as it is", "1 more of fast", "1 more of slow"]
+    assert "# Each fleet is planned by the plan generator, from the present plan on." in tables[0]
+    asked = json.loads(
+        qlm("plan", "show", "--problem", problem, "--plan", plan, "--scale-up", "--json").stdout
+    )["scale_up"]
+    assert [each["kind"] for each in asked["one_more"]] == ["fast", "slow"]
+    for row, forecast in zip(rows, [asked["present"], *asked["one_more"]], strict=True):
+        late = forecast["late_requests"]
+        assert row[1:3] == [f"{100 * forecast['expected_attainment']:.1f} %", f"{late:.1f}"]
+        assert late == pytest.approx(143 * (1 - forecast["expected_attainment"]))
+    (fewest,) = asked["fewest"]
+    assert f"what is missed would be repaired by {fewest['count']} more of {fewest['kind']}" in tables[0]
+
+
+def test_scale_up_says_when_more_instances_are_of_no_use(tmp_path: Path) -> None:
+    """Nothing is late; then all is, and would be with any fleet."""
+    for deadline_s, sentence in (
+        (1e6, "no request is expected to be late"),
+        (0.0, "more instances would not repair what is missed: at most 1 % of the requests could be saved"),
+    ):
+        due = tuple(replace(each, deadline_s=deadline_s) for each in PROBLEM.groups)
+        path = stored(tmp_path / "due.json", replace(PROBLEM, groups=due))
+        done = qlm("plan", "--problem", path, "--method", "edf", "--scale-up")
+        assert done.stdout.splitlines()[-1] == sentence
+
+
+def test_of_many_kinds_some_are_not_tried(tmp_path: Path) -> None:
+    kinds = {f"k{n:02d}": PROBLEM.kinds["fast"] for n in range(KINDS_MAX + 3)}
+    groups = tuple(replace(each, time=dict.fromkeys(kinds, each.time["fast"])) for each in PROBLEM.groups)
+    fleet = tuple(replace(each, kind="k00") for each in PROBLEM.instances)
+    many = replace(PROBLEM, kinds=kinds, instances=fleet, groups=groups[:2])
+    done = qlm("plan", "--problem", stored(tmp_path / "many.json", many), "--method", "edf", "--scale-up")
+    assert "# … 3 more kinds not tried" in done.output
+    assert done.output.count("\n1 more of k") == KINDS_MAX
 
 
 def test_show_draws_and_checks(problem: Path, plan: Path) -> None:

@@ -11,7 +11,7 @@ from qlm.controller.core.estimating.planning_times import WAITED_SHARE_MIN
 from qlm.controller.core.estimating.queues import estimates
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
-from qlm.controller.core.problem import make_problem
+from qlm.controller.core.problem import kinds_to_add, make_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.formats.extensions import ClassExtensions
 from qlm.domain.view import ClusterView
@@ -22,6 +22,7 @@ from qlm.rct_estimator.recompute import recompute_token_s
 from support.batch_slots import STEP_S, draw
 from support.estimating import (
     CHAT,
+    KIND,
     NOW_NS,
     STREAM,
     M,
@@ -33,6 +34,7 @@ from support.estimating import (
     instance,
     steady_fleet,
 )
+from support.plans import random_problem
 
 PLACES = 16
 LENGTHS = counted(draw(np.random.default_rng(5), 2000))
@@ -233,3 +235,27 @@ def test_what_sleeps_has_its_tier_and_leaving_the_batch_its_price() -> None:
     assert planned.leave_s == pytest.approx(4_000 * recompute_token_s(profile))
     idle, _, _ = problem(5, status=instance(running=0))
     assert idle.instances[0].leave_s == 0.0
+
+
+def test_an_instance_is_added_of_the_kind_with_the_least_running() -> None:
+    """Equal instances are of several kinds while they run different batches."""
+    groups = groups_of(CHAT, 100)
+    statuses = [instance(f"gpu-{n}", running=n) for n in (PLACES, 2, 9)]
+    small = replace(instance("gpu-x", running=1), models=(M,))
+    for fleet, named in (
+        (statuses, {2: KIND}),
+        ([*statuses, small], {1: f"{KIND} with {M}", 2: f"{KIND} with {M}, {N}"}),
+    ):
+        view = cluster(class_view(CHAT, LENGTHS, *groups), instances=tuple(fleet), queues={"gpu-0": groups})
+        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=steady_fleet(PLACES))
+        now = take_snapshot(view, now_ns=NOW_NS, fleet=steady_fleet(PLACES), state=state)
+        written = make_problem(view, now, move_s=0.0)
+        assert len(written.kinds) == len(fleet)
+        added = kinds_to_add(written)
+        assert {int(kind.split()[1]): name for kind, name in added.items()} == named
+        assert kinds_to_add(replace(written, groups=())) == {}
+
+
+def test_kinds_of_a_file_are_added_under_their_names() -> None:
+    written = random_problem(1, groups=9)
+    assert kinds_to_add(written) == {"fast": "fast", "slow": "slow"}

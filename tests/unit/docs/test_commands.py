@@ -95,7 +95,7 @@ def test_calls_in_the_pages_are_accepted(arguments: list[str], monkeypatch: pyte
         "requests retry --drop-all",
         "requests drop --drop",
         "instance",
-        "plan show --scale-up",
+        "plan explain g --scale-up",
     ],
 )
 def test_a_wrong_call_is_noticed(words: str) -> None:

@@ -1,11 +1,15 @@
 """The worked example of docs/planning.md: six groups on two instances."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from qlm.cli.main import main
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.exact.solve import solve_exact
@@ -51,3 +55,14 @@ def test_a_second_a100_repairs_it(problem: Problem) -> None:
     more = replace(problem, instances=(*problem.instances, replace(first, id=InstanceId("a100-1"))))
     assert verify(more, solve_exact(more)).penalty_s == 0.0
     assert GroupId("code-2") in {group for queue in solve_exact(more).queues.values() for group in queue}
+
+
+def test_one_more_instance_does_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line, shown) = re.findall(r"```sh\n(.*)\n```\n\n```text\n(what one more .*?)```", TEXT, re.DOTALL)[0]
+    columns, program, *words = shlex.split(line)
+    assert (columns, program) == ("COLUMNS=120", "qlm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0
+    assert shown in done.output

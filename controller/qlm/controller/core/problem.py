@@ -1,6 +1,7 @@
 """Builds the planning problem from a cluster snapshot: the plain data that planning methods work on."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -71,6 +72,31 @@ class _Variant:
 def accelerator_of(kind: str) -> str:
     """Return the accelerator of a kind in a problem built by `make_problem`."""
     return kind.partition("[")[0]
+
+
+def kinds_to_add(problem: Problem) -> dict[str, str]:
+    """Return the kinds of which more instances would serve what waits, each with a short name.
+
+    Kinds that differ only by what their instances run now are one: the one with the least running, since an
+    added instance is idle. The name is the accelerator, with the models where its instances have different
+    ones.
+    """
+    found: dict[tuple[str, tuple[ModelId, ...]], str] = {}
+    for kind in sorted(problem.kinds, key=_load):
+        models = problem.kinds[kind].models
+        if any(group.model in models and kind in group.time for group in problem.groups):
+            found.setdefault((accelerator_of(kind), tuple(sorted(models))), kind)
+    times = Counter(accelerator for accelerator, _ in found)
+    return {
+        kind: accelerator if times[accelerator] == 1 else f"{accelerator} with {', '.join(models)}"
+        for (accelerator, models), kind in sorted(found.items())
+    }
+
+
+def _load(kind: str) -> tuple[bool, int, str]:
+    """Return a sort key of a kind: is its model in use, and what runs there."""
+    running = re.search(r"\] (\d+) ", kind)
+    return kind.endswith(" in use"), int(running[1]) if running else 0, kind
 
 
 def make_problem(

@@ -55,6 +55,16 @@ class ReplanSettings:
         if not 0 < self.share_max <= 1:
             raise InvalidValueError("share_max", self.share_max, "more than 0, at most 1")
 
+    def moves(self, problem: Problem) -> int:
+        """Return the moves of the solver for one improvement."""
+        return min(self.moves_max, self.moves_per_group * len(problem.groups))
+
+
+def improved(problem: Problem) -> Plan:
+    """Improve the present plan of a problem, as a controller with the default settings does once."""
+    budget = SearchBudget(moves=ReplanSettings().moves(problem))
+    return relieve_idle(problem, solve_fast(problem, budget=budget, in_order=True))
+
 
 class Replanner:
     """Stateful planner of a controller.
@@ -95,8 +105,7 @@ class Replanner:
         return plan
 
     def _improve(self, problem: Problem, new_groups: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
-        moves = self._settings.moves_per_group * len(problem.groups)
-        self.moves = min(self._settings.moves_max, moves)
+        self.moves = self._settings.moves(problem)
         found = search(
             _without(problem, new_groups),
             seed=self._seed,

@@ -8,7 +8,7 @@ from which count on a plan does repair. So a plan has shown that the recommendat
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -75,7 +75,7 @@ class Advice:
     repairs: tuple[Repair, ...]
 
 
-def advise(problem: Problem, plan: Plan, method: Method) -> Advice:
+def advise(problem: Problem, plan: Plan, method: Method, kinds: Collection[str] | None = None) -> Advice:
     """Search for the fewest instances whose addition would repair the misses of a plan.
 
     An added instance is idle and has no model loaded. Its host memory has the models that fit, those with the
@@ -86,11 +86,13 @@ def advise(problem: Problem, plan: Plan, method: Method) -> Advice:
         plan: A feasible plan of it.
         method: Plans the enlarged fleets: at most `PLANS_MAX` + 1 times per kind, and as often again if
             several kinds are needed.
+        kinds: Kinds of which instances may be added; all if None.
     """
     present = ProblemIndex.of(problem)
     late = late_requests(problem, plan)
     wanted = replace(problem, groups=tuple(group for group in problem.groups if present.placeable(group)))
-    kinds = sorted(kind for kind in problem.kinds if any(present.kind_runs(kind, g) for g in wanted.groups))
+    allowed = problem.kinds if kinds is None else kinds
+    kinds = sorted(kind for kind in allowed if any(present.kind_runs(kind, g) for g in wanted.groups))
     search = _Search(
         wanted, method, REPAIRED_SHARE * sum(g.requests for g in wanted.groups if g.deadline_s is not None)
     )

@@ -32,7 +32,9 @@ _HELP: Final = {
 @ROWS_SHOWN
 @JSON
 @click.option(
-    "--scale-up", is_flag=True, help="Also find the fewest additional instances that avoid the misses."
+    "--scale-up",
+    is_flag=True,
+    help="Also plan with one more instance of each kind, and find the fewest that avoid the misses.",
 )
 @click.option(
     "--certify",

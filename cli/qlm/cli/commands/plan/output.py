@@ -12,9 +12,11 @@ from qlm.cli.inspect.console import DRAWING_COLUMNS_MAX, console
 from qlm.cli.plans.explaining import unservable
 from qlm.cli.plans.gantt import gantt
 from qlm.cli.plans.missed import missed_lines
+from qlm.cli.plans.scaling import KINDS_MAX, ScalingUp, scaling_lines
 from qlm.cli.plans.tables import instance_tables, summary
+from qlm.controller.core.problem import kinds_to_add
 from qlm.domain.errors import InvalidValueError
-from qlm.planner.methods import Limits, plan_by, with_bound, with_scale_up
+from qlm.planner.methods import Limits, fleet_forecasts, plan_by, with_bound, with_scale_up
 from qlm.planner.policy.misses import Misses, find_misses
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report
@@ -31,10 +33,25 @@ def solve(problem: Problem, name: str, limits: Limits) -> Plan:
     return plan if plan.solve_s is not None else dataclasses.replace(plan, solve_s=took_s)
 
 
-def scaled_up(problem: Problem, plan: Plan) -> Plan:
-    """Add the recommended scale-up, which takes about twenty plans of larger fleets per kind."""
+def scaling_up(problem: Problem, plan: Plan) -> ScalingUp:
+    """Plan larger fleets: about twenty per kind for the fewest instances, and one for one more of each."""
+    names = kinds_to_add(problem)
+    tried = list(names)[:KINDS_MAX]
     with spinner("planning larger fleets"):
-        return with_scale_up(problem, plan)
+        fewest = with_scale_up(problem, plan, names).scale_up
+        return ScalingUp(
+            forecasts=fleet_forecasts(problem, plan, tried),
+            fewest=fewest,
+            names=names,
+            untried=len(names) - len(tried),
+        )
+
+
+def print_scaling(problem: Problem, scaling: ScalingUp) -> None:
+    """Print what more instances would change."""
+    out = console()
+    for line in scaling_lines(problem, scaling):
+        out.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str), crop=False)
 
 
 def print_plan(

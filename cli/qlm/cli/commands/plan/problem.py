@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from qlm.cli.commands.plan.options import plan_errors
-from qlm.cli.commands.plan.output import check_instances, print_missed, print_plan, scaled_up, solve
+from qlm.cli.commands.plan.output import (
+    check_instances,
+    print_missed,
+    print_plan,
+    print_scaling,
+    scaling_up,
+    solve,
+)
 from qlm.cli.plans.certify import certificate_lines, certificate_text, certified, plan_limits
 from qlm.cli.plans.files import plan_text, read_problem, write_plan
 from qlm.planner.certify.certificate import Certificate
@@ -38,19 +45,21 @@ def plan_problem(
         check_instances(problem, instances)
         given = Limits(objective=objective, stopwatch_s=time.perf_counter, **limits)
         plan, certificate = _planned(problem, name, given, certify)
-        if scale_up:
-            plan = scaled_up(problem, plan)
+        scaling = scaling_up(problem, plan) if scale_up else None
+        made = plan if scaling is None else replace(plan, scale_up=scaling.fewest)
         report = verify(problem, plan, objective=objective)
         if out is not None:
-            write_plan(out, plan)
+            write_plan(out, made)
     if certificate is not None and as_json:
-        click.echo(certificate_text(problem, replace(certificate, plan=plan)))
+        click.echo(certificate_text(problem, replace(certificate, plan=made)))
     elif as_json:
-        click.echo(plan_text(plan))
+        click.echo(plan_text(made))
     else:
         print_plan(problem, plan, report, instances, rows, drawn=False)
         if report.late_requests >= LATE_REQUESTS_MIN:
             print_missed(problem, plan, report, rows)
+        if scaling is not None:
+            print_scaling(problem, scaling)
         if objective == "paper" and objective not in method(name).minimises:
             click.echo(f"{name} does not minimise the objective {objective}, which only prices its plan")
         for line in () if certificate is None else certificate_lines(problem, certificate):

@@ -20,7 +20,15 @@ from qlm.cli.commands.plan.options import (
     ROWS_SHOWN,
     plan_errors,
 )
-from qlm.cli.commands.plan.output import check_instances, print_missed, print_plan, servable_misses, spinner
+from qlm.cli.commands.plan.output import (
+    check_instances,
+    print_missed,
+    print_plan,
+    print_scaling,
+    scaling_up,
+    servable_misses,
+    spinner,
+)
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.cli.plans.files import read_plan, read_problem
 from qlm.cli.plans.live import age, fetch_clusters, fetch_plan
@@ -42,6 +50,11 @@ from qlm.planner.verify.referee import verify
 @ROWS_SHOWN
 @JSON
 @click.option("--why", is_flag=True, help="Also explain the lateness of the groups with most late requests.")
+@click.option(
+    "--scale-up",
+    is_flag=True,
+    help="Also plan with one more instance of each kind, and find the fewest that avoid the misses.",
+)
 @click.option("--samples", type=click.IntRange(2, SAMPLES_MAX), help="Also price by this many samples.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the samples.")
 def show_command(
@@ -54,6 +67,7 @@ def show_command(
     rows: int,
     as_json: bool,
     why: bool,
+    scale_up: bool,
     samples: int | None,
     seed: int,
 ) -> None:
@@ -69,11 +83,13 @@ def show_command(
         clusters = [] if kept is None else fetch_clusters(client())
         check_instances(problem, instances)
         report = verify(problem, plan, objective=objective)
+        scaling = scaling_up(problem, plan) if scale_up else None
         estimate = None if samples is None else _sample(problem, plan, objective, samples, seed)
     if as_json:
         plain: dict[str, Any] = dataclasses.asdict(report)
         plain |= {} if kept is None else {"at_ms": kept.at_ms, "clusters": clusters}
         plain |= {"sampled": None if estimate is None else dataclasses.asdict(estimate)}
+        plain |= {"scale_up": None if scaling is None else scaling.plain()}
         misses = servable_misses(problem, plan, report, rows) if why else None
         print_json(plain | {"missed": None if misses is None else dataclasses.asdict(misses)})
     else:
@@ -84,6 +100,8 @@ def show_command(
             click.echo(line)
         if why:
             print_missed(problem, plan, report, rows)
+        if scaling is not None:
+            print_scaling(problem, scaling)
         if estimate is not None:
             click.echo(sampled(estimate))
     if report.violations:

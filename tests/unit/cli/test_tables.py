@@ -3,7 +3,6 @@
 `QLM_RENEW_TABLES=1 pytest tests/unit/cli/test_tables.py` writes the files anew; look at the difference.
 """
 
-import asyncio
 import io
 import json
 import os
@@ -16,118 +15,68 @@ import pytest
 from rich.console import Console
 
 from qlm.cli.inspect import render
-from qlm.cli.inspect.admin_client import AdminClient
 from qlm.cli.inspect.console import console
+from qlm.cli.inspect.history import history_tables
+from qlm.cli.inspect.lateness import attainment_table
 from qlm.cli.inspect.layout import UNBOUNDED, Table, lines
-from qlm.cli.plans.tables import instance_tables
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
-from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
-from qlm.domain.lease import Holder
-from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
-from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.cli.plans.missed import missed_lines
+from qlm.cli.plans.scaling import ScalingUp, scaling_lines
+from qlm.cli.plans.tables import explanation, instance_tables
+from qlm.controller.core.history.codec import history_from_plain
+from qlm.domain.ids import GroupId
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.policy.misses import find_misses
+from qlm.planner.policy.one_more import one_more
 from qlm.planner.problem_json import problem_from_plain
+from qlm.planner.verify.explain import explain
 from qlm.planner.verify.referee import verify
-from qlm.store.embedded.memory import MemoryStore
-from support.gateway import Cluster, running_cluster
-from support.requests import a_request
+from support.long_ids import NOW_S, answers_of, cluster_of_long_ids, long_id
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = Path(__file__).with_name("tables")
-NOW_S: Final = 1_790_000_000.0
-CHAT, LONG_NAME = ModelId("llama-3-8b-instruct"), ModelId("mistral-7b-instruct-v0.3-finetuned-support")
-GPU: Final = Holder(InstanceId("a100-80gb-rack7-node12-gpu3-production-a"), SessionId("s"))
 WIDTHS: Final = (80, 120, 200, UNBOUNDED)
-
-
-class StillClock:
-    def now_ns(self) -> int:
-        return int(NOW_S * 1e9)
-
-
-def long_id(word: str, number: int) -> str:
-    return f"{word}-{number:0{39 - len(word)}d}"
-
-
-async def fill(store: MemoryStore) -> None:
-    now_ns = int(NOW_S * 1e9)
-    chats = [
-        a_request(
-            long_id("req", n), model=CHAT, deadline_ms=16_000, arrival_ns=now_ns - (n + 1) * 1_000_000_000
-        )
-        for n in range(5)
-    ]
-    batch = [
-        a_request(
-            long_id("batch", n), model=LONG_NAME, arrival_ns=now_ns - 3_600_000_000_000, prompt_tokens=147_500
-        )
-        for n in range(3)
-    ]
-    for request in (*chats, *batch):
-        await store.enqueue(request.metadata())
-    names = [GroupId(long_id("g", n)) for n in range(2)]
-    await store.apply(
-        [
-            CreateGroup(id=names[0], cls=chats[0].cls, count=4),
-            CreateGroup(id=names[1], cls=batch[0].cls, count=2),
-            SetQueue(instance=GPU.instance, groups=tuple(names)),
-        ]
-    )
-    await store.heartbeat(
-        InstanceStatus(
-            holder=GPU,
-            accelerator="A100-80GB",
-            models=(CHAT, LONG_NAME),
-            active_model=CHAT,
-            engines=((CHAT, EngineState.AWAKE), (LONG_NAME, EngineState.FAILED)),
-            capacity=EngineCapacity(kv_tokens=397_312, block_tokens=16, seqs_max=256, context_tokens=8192),
-            running=97,
-            parked=2,
-            kv_used_tokens=123_456,
-            error=f"{LONG_NAME}: out of memory while loading 16 GB beside 70 GB of another process",
-            operations=OperationStats(
-                counts=(OperationCount(Operation.MODEL_SWAP_WARM, CHAT, 3, 9.0),),
-                swap_lost=(SwapCharge(f"qlm.class.{LONG_NAME}.batch.all", 2, 6.0),),
-                swaps_thrashed=1,
-                ended=500,
-                observed_s=120.0,
-            ),
-        ),
-        3600,
-    )
-    await store.lease(chats[0].metadata(), GPU, None)
 
 
 @pytest.fixture
 async def answers(tmp_path: Path) -> AsyncIterator[Mapping[str, Any]]:
-    async with running_cluster(tmp_path) as cluster:
-        await fill(cluster.store)
-        yield {name: await get(cluster, name) for name in ("queues", "groups", "instances", "requests")}
-
-
-async def get(cluster: Cluster, name: str) -> Any:
-    client = AdminClient(cluster.admin_urls[await cluster.gateway(clock=StillClock())])
-    listed = await asyncio.to_thread(client.get, f"/admin/v1/{name}")
-    if name == "instances":
-        listed["instances"] = [each for each in listed["instances"] if each["id"] == GPU.instance]
-    return listed
+    async with cluster_of_long_ids(tmp_path) as cluster:
+        yield await answers_of(cluster)
 
 
 def plan_tables() -> Sequence[Table]:
+    """Lay out a plan by earliest deadline first, its misses, one place, and one more instance."""
     text = (ROOT / "examples/problems/six-groups.json").read_text("utf-8")
     for number, group in enumerate(json.loads(text)["groups"]):
         text = text.replace(f'"{group["id"]}"', f'"{long_id("g", number)}"')
     problem = problem_from_plain(json.loads(text))
-    return list(instance_tables(problem, verify(problem, plan_edf(problem)), (), 10))
+    plan, kinds = plan_edf(problem), sorted(problem.kinds)
+    parts = [
+        *instance_tables(problem, verify(problem, plan), (), 10),
+        *missed_lines(problem, find_misses(problem, plan)),
+        *explanation(problem, explain(problem, plan, GroupId(long_id("g", 2))), 3),
+        *scaling_lines(
+            problem,
+            ScalingUp(
+                forecasts=one_more(problem, plan, kinds, plan_edf),
+                fewest=(),
+                names={kind: long_id("accelerator", n) for n, kind in enumerate(kinds)},
+            ),
+        ),
+    ]
+    return [each for each in parts if isinstance(each, Table)]
 
 
 def tables(answers: Mapping[str, Any]) -> Sequence[Table]:
     return [
         *render.queues(answers["queues"]),
+        attainment_table(answers["queues"]),
         render.groups(answers["groups"]),
         render.instances(answers["instances"]),
         *render.operations(answers["instances"]),
         render.requests(answers["requests"]),
+        *render.event_history(answers[f"requests/{long_id('done', 0)}"]),
+        render.dead_letters(answers["dead"]),
+        *history_tables(history_from_plain(answers["history"]), NOW_S),
         *plan_tables(),
     ]
 
@@ -150,8 +99,9 @@ async def test_tables_are_as_stored(
 async def test_nothing_is_cut_or_left_out_without_a_sign(answers: Mapping[str, Any], width: int) -> None:
     for table in tables(answers):
         text = "\n".join(lines(table, width))
+        (sign,) = [line for line in text.splitlines() if line.startswith("(no room in ")] or [""]
         for column in table.columns:
-            left_out = f"(no room in {width} columns" in text and column.name in text.splitlines()[-1]
+            left_out = f"(no room in {width} columns" in sign and column.name in sign
             for word in (word for cell in column.cells for word in cell.split()):
                 assert word in text or left_out, (table.title, column.name, width)
 

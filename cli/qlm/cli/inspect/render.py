@@ -202,7 +202,7 @@ def requests(data: dict[str, Any]) -> Table:
             )
             for each in data["requests"]
         ),
-        spare=("output", "prompt"),
+        spare=("output", "prompt", "instance", "arrived"),
     )
 
 

@@ -16,7 +16,8 @@ from rich.console import Console
 from benchmarks import setups
 from benchmarks.fidelity_run import Cores, Engine, metered, say
 from benchmarks.fidelity_workload import ANSWERS, PROMPTS
-from qlm.cli.commands.profile import profile_command, profile_engine
+from qlm.cli.commands.profile.command import profile_command
+from qlm.cli.commands.profile.running import profile_engine
 from support.ports import free_port
 from support.process import ServerProcess
 from support.vllm_cpu import ROOT, VllmOptions, running_vllm, tiny_model

@@ -44,8 +44,13 @@ class LazyGroup(click.Group):
         try:
             module = import_module(f"{COMMANDS}.{self._modules[name]}")
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("qlm"):
-                raise
-            raise click.ClickException(f"{name} needs {error.name}, which is not installed here") from error
+            raise missing(name, error) from error
         command: click.Command = getattr(module, f"{name}_command")
         return command
+
+
+def missing(command: str, error: ModuleNotFoundError) -> Exception:
+    """Return the error for users about a package that a command needs; modules of QLM are never missing."""
+    if (error.name or "").startswith("qlm"):
+        return error
+    return click.ClickException(f"{command} needs {error.name}, which is not installed here")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from qlm.cli.lazy import LazyGroup
+from qlm.cli.lazy import LazyGroup, missing
 from qlm.domain.shown import SHOWN_CHARACTERS_MAX, cut
 
 _LONG_WORD: Final = re.compile(rf"\S{{{SHOWN_CHARACTERS_MAX},}}")
@@ -47,7 +47,7 @@ _HELP: Final = {
     "plan.command": {
         "plan": "Plan the problem in a JSON file: assign groups to instances and order them.",
     },
-    "profile": {
+    "profile.command": {
         "profile": "Measure the engine at URL, fit its speed, and write a profile.",
     },
     "roofline": {
@@ -73,9 +73,15 @@ class _Commands(LazyGroup):
     """The subcommands of `qlm`. Errors about an option do not repeat the whole of a long value."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand."""
+        """Run the subcommand.
+
+        Raises:
+            click.ClickException: A package that it needs is not installed.
+        """
         try:
             return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise missing(str(ctx.invoked_subcommand), error) from error
         except click.UsageError as error:
             message = _LONG_WORD.sub(lambda word: cut(word[0]), error.format_message())
             raise click.UsageError(message, ctx=error.ctx) from error

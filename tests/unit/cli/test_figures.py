@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from qlm.cli.figures.catalogue import FIGURES, highest_load
 from qlm.cli.figures.figure import SCENARIOS, Arm, Figure, Row
 from qlm.cli.figures.measures import Measures, measured
+from qlm.cli.figures.names import FIGURE_NAMES
 from qlm.cli.figures.report import rows_csv
 from qlm.cli.figures.running import TokenTimes, run
 from qlm.cli.main import main
@@ -27,6 +28,10 @@ NOTHING = Measures(
     met=0, qoe=0, qoe_star=0, smooth_goodput=0, effective_tokens_per_s=0, tokens_per_s=0, ttft_p50_s=0,
     ttft_p99_s=0, idle_p99_s=0, preemptions=0, longest_wait_s=0, makespan_s=0,
 )  # fmt: skip
+
+
+def test_the_command_lists_all_figures() -> None:
+    assert tuple(FIGURES) == FIGURE_NAMES
 
 
 def small(name: str) -> Figure:

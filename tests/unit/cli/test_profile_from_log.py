@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from qlm.cli.commands.profile import profile_command
+from qlm.cli.commands.profile.command import profile_command
 from qlm.cli.profiling.request_log import fitted_to, read_request_log
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts, request_ms
+from qlm.cli.profiling.facts import Identity, build_profile, given_facts, request_ms
 from qlm.cli.profiling.grid import Cell, Grid, answer_tokens, choose_grid
 from qlm.cli.profiling.identify import Described
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
-from qlm.cli.profiling.settings import Settings, choose_settings
+from qlm.cli.profiling.settings import FACTS, Settings, choose_settings
 from qlm.cli.profiling.stream import Stream
 from qlm.cli.profiling.timing import are_chunks, iterations_until, steady_ms
 from qlm.domain.errors import InvalidValueError

@@ -1,20 +1,10 @@
 """Command that makes one deployment of two servers of different ones."""
 
-import asyncio
-import logging
 from pathlib import Path
 
 import click
 
-from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.run import CONFIG_PATH
-from qlm.cli.config.settings import Config
-from qlm.cli.deployment.membership import join
-from qlm.cli.runtime.backends import open_servers
-from qlm.cli.runtime.clock import SystemClock
-from qlm.cli.runtime.logs import log_to_stderr
-from qlm.cli.runtime.wiring import new_deployment_id
-from qlm.cli.starting import cluster_config
 
 
 @click.command("adopt")
@@ -26,13 +16,7 @@ def adopt_command(config_file: Path) -> None:
     refuses to start. Stop all processes first. Requests in this RabbitMQ are served, results in this Redis
     are given out.
     """
-    log_to_stderr(logging.WARNING)
-    with errors_in_one_line(code=1):
-        click.echo(asyncio.run(_adopt(cluster_config(config_file))))
+    # Imported here: the clients of both servers take longer than the help.
+    from qlm.cli.deployment.adopting import adopt
 
-
-async def _adopt(config: Config) -> str:
-    async with open_servers(config, SystemClock()) as servers:
-        id = await join(servers, new_deployment_id, adopts=True)
-        broker, store = servers.addresses
-        return f"RabbitMQ at {broker} and Redis at {store} are of the deployment {id}"
+    adopt(config_file)

@@ -1,25 +1,9 @@
 """`qlm init`: write a first configuration file."""
 
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-import yaml
-
-from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.config.settings import parse_config
-from qlm.cli.starter.built_in import EMULATED
-from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter_text
-from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profiles.builtin import builtin_profiles
-
-EMULATED_MODELS: Final = [
-    StarterModel(str(each["id"]), context_tokens=each["context_tokens"]) for each in EMULATED["models"]
-]
-GPU_QUERY: Final = ("--query-gpu=index,name", "--format=csv,noheader")
-GPU_QUERY_S: Final = 20.0
 
 
 @click.command("init")
@@ -44,71 +28,13 @@ GPU_QUERY_S: Final = 20.0
     help="Objective of requests that name none, as KEY=NUMBER,...; batch for none.",
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
-def init_command(
-    file: Path | None, models: tuple[str, ...], accelerators: tuple[str, ...], slo: str, force: bool
-) -> None:
+def init_command(**options: Any) -> None:
     """Write a first configuration into FILE, or print it.
 
     Without weights, models and accelerators are emulated. With weights there is an instance for each GPU that
     nvidia-smi lists; without a GPU, name kinds with --accelerator.
     """
-    with errors_in_one_line():
-        if file is not None and file.exists() and not force:
-            raise InvalidValueError("FILE", str(file), "a file that does not exist, or --force")
-        chosen = [_model(each) for each in models] or EMULATED_MODELS
-        text = starter_text(chosen, _instances(accelerators, chosen), _objective(slo))
-        parse_config(yaml.safe_load(text), "the options")
-        if file is not None:
-            file.write_text(text, "utf-8")
-    click.echo(text if file is None else f"written to {file}: qlm serve --config {file}", nl=file is not None)
+    # Imported here: the configuration takes longer than the help.
+    from qlm.cli.starter.first_file import write_first_file
 
-
-def _model(given: str) -> StarterModel:
-    id, equals, path = given.partition("=")
-    if not id or (equals and not path):
-        raise InvalidValueError("--model", given, "NAME, or NAME=FOLDER")
-    return StarterModel(id, str(Path(path).absolute()) if path else None)
-
-
-def _instances(accelerators: tuple[str, ...], models: list[StarterModel]) -> list[StarterInstance]:
-    """Return the instances asked for, else the GPUs of this machine, else emulated ones."""
-    if accelerators:
-        return [StarterInstance(each) for each in accelerators]
-    real = any(each.path is not None for each in models)
-    found = gpus_in(_gpu_listing(), [each.accelerator for each in builtin_profiles()]) if real else []
-    if real and not found:
-        raise InvalidValueError("--accelerator", "not given", "a kind, since nvidia-smi lists no GPU here")
-    return found or [_built_in(each, models) for each in EMULATED["instances"]]
-
-
-def _built_in(instance: dict[str, Any], models: list[StarterModel]) -> StarterInstance:
-    """Return an instance of `qlm serve` without a file, with its own models if no others are asked for."""
-    own = tuple(instance["models"]) if models == EMULATED_MODELS else ()
-    return StarterInstance(instance["accelerator"], models=own)
-
-
-def _gpu_listing() -> str:
-    """Return what nvidia-smi lists; nothing if it is not installed, or fails."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, *GPU_QUERY], capture_output=True, text=True, timeout=GPU_QUERY_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _objective(given: str) -> dict[str, float]:
-    if given in ("", "batch"):
-        return {}
-    found = {}
-    for each in given.split(","):
-        key, _, value = each.partition("=")
-        try:
-            found[key.strip()] = float(value)
-        except ValueError:
-            raise InvalidValueError("--slo", given, "KEY=NUMBER,..., such as deadline_ms=60000") from None
-    return found
+    write_first_file(**options)

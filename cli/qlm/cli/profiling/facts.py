@@ -5,24 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from qlm.cli.profiling.settings import SETTINGS, Settings
+from qlm.cli.profiling.settings import FACTS, SETTINGS, Settings
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.accelerators import find_accelerator
 from qlm.rct_estimator.profiles.fit import Fitted, Physics
 from qlm.rct_estimator.profiles.points import FitPoint
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
-
-FACTS: Final[Mapping[str, str]] = {
-    "weights_bytes": "bytes of the weights, over all GPUs",
-    "kv_bytes_per_token": "bytes of KV cache of one token, over all GPUs",
-    "accelerator_memory_bytes": "memory of all its GPUs together, in bytes",
-    "swap_warm_s": "seconds to wake from host memory",
-    "swap_reload_s": "seconds to wake from storage",
-    "swap_cold_s": "seconds to start from nothing",
-    "unload_s": "seconds to go to sleep",
-    "host_bandwidth_bytes_per_s": "bytes per second between host and accelerator memory",
-}
-"""Facts that an engine's API does not expose: key in the profile, and the question at the prompt."""
 
 _WHOLE: Final = frozenset({"weights_bytes", "kv_bytes_per_token", "accelerator_memory_bytes"})
 

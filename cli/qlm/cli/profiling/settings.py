@@ -1,10 +1,12 @@
-"""Settings of an engine that its profile states: what the engine says, what was given, or the usual."""
+"""Settings and facts that a profile states: what the engine says, what was given, or the usual."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from qlm.cli.profiling.identify import Described
 from qlm.domain.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from qlm.cli.profiling.identify import Described
 
 SEQS_MAX: Final = 256
 BATCHED_TOKENS_MAX: Final = 2048
@@ -14,6 +16,18 @@ SETTINGS: Final[Mapping[str, str]] = {
     "async_scheduling": "--async-scheduling",
 }
 """Flags, by key of the profile."""
+
+FACTS: Final[Mapping[str, str]] = {
+    "weights_bytes": "bytes of the weights, over all GPUs",
+    "kv_bytes_per_token": "bytes of KV cache of one token, over all GPUs",
+    "accelerator_memory_bytes": "memory of all its GPUs together, in bytes",
+    "swap_warm_s": "seconds to wake from host memory",
+    "swap_reload_s": "seconds to wake from storage",
+    "swap_cold_s": "seconds to start from nothing",
+    "unload_s": "seconds to go to sleep",
+    "host_bandwidth_bytes_per_s": "bytes per second between host and accelerator memory",
+}
+"""Facts that an engine's API does not expose: key in the profile, and the question at the prompt."""
 
 _USUAL: Final[Mapping[str, Any]] = {
     "seqs_max": SEQS_MAX,
@@ -38,7 +52,7 @@ class Settings(NamedTuple):
     reported: frozenset[str] = frozenset()
 
 
-def choose_settings(engine: Described, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+def choose_settings(engine: "Described", given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
     """Choose the settings, and return a line for each that had to be assumed.
 
     Raises:

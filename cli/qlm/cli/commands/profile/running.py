@@ -1,4 +1,4 @@
-"""`qlm profile`: measure a live engine and write its profile."""
+"""Measuring an engine, or fitting its log, for `qlm profile`."""
 
 import asyncio
 import random
@@ -17,14 +17,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.profiling.admission import Window, measure_windows, with_admission
-from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts, physics_of
+from qlm.cli.profiling.facts import Facts, Identity, build_profile, facts_of, given_facts, physics_of
 from qlm.cli.profiling.fit_text import fit_lines
 from qlm.cli.profiling.from_log import profile_from_log
 from qlm.cli.profiling.grid import Grid, choose_grid
 from qlm.cli.profiling.identify import describe
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
 from qlm.cli.profiling.saving import kept_points, reserve, save
-from qlm.cli.profiling.settings import BATCHED_TOKENS_MAX, SEQS_MAX, SETTINGS, choose_settings
+from qlm.cli.profiling.settings import FACTS, SETTINGS, choose_settings
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.beyond import beyond_fit
@@ -34,72 +34,8 @@ from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 
 
-def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
-    for name, help_text in reversed(tuple(FACTS.items())):
-        flag = "--" + name.replace("_", "-")
-        command = click.option(flag, name, type=click.FloatRange(min=0, min_open=True), help=help_text)(
-            command
-        )
-    return command
-
-
-@click.command("profile")
-@click.argument("url", required=False)
-@click.option("--model", help="Model name at the engine.  [default: its only one]")
-@click.option("--name", help="Model name in the profile.  [default: that of --model]")
-@click.option("--accelerator", help="Kind of accelerator, such as A10; needed with URL.")
-@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs the engine spans.")
-@click.option(
-    "--max-num-seqs",
-    "seqs_max",
-    type=click.IntRange(2),
-    help=f"The engine's setting.  [default: what the engine says, else {SEQS_MAX}]",
-)
-@click.option(
-    "--max-num-batched-tokens",
-    "batched_tokens_max",
-    type=click.IntRange(64),
-    help=f"The engine's setting.  [default: what the engine says, else {BATCHED_TOKENS_MAX}]",
-)
-@click.option(
-    "--async-scheduling/--no-async-scheduling",
-    default=None,
-    help="The engine's setting.  [default: what the engine says, else on, as vLLM on GPUs]",
-)
-@click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="API key of the engine (or QLM_ENGINE_API_KEY).")
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write.  [default: NAME-ACCELERATOR.yaml]",
-)
-@click.option(
-    "--from-log",
-    "log_file",
-    type=click.Path(path_type=Path),
-    help="Fit to the log of an engine, a row per request, instead of measuring one.",
-)
-@click.option("--start", help="Profile to begin with: a file, or MODEL on GPUS x ACCELERATOR.")
-@click.option("--force", is_flag=True, help="Overwrite that file.")
-@click.option("--quick", is_flag=True, help="Measure few points.")
-@click.option(
-    "--repeats", type=click.IntRange(1), help="Measurements per point.  [default: 5, or 3 with --quick]"
-)
-@click.option("--swap", is_flag=True, help="Also measure sleep and wake (aborts running requests).")
-@click.option(
-    "--facts",
-    "facts_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Profile to take unmeasurable facts from.  [default: the shipped one]",
-)
-@_asks_for_facts
-def profile_command(**options: Any) -> None:
-    """Measure the engine at URL, fit its speed, and write a profile.
-
-    With --from-log the speed is fitted to a log instead; docs/profiles.md names its columns.
-
-    The engine must serve no other client meanwhile. Facts that its API does not expose are taken from the
-    flags, else from another profile of the same model and accelerator, else asked for.
-    """
+def run(options: dict[str, Any]) -> None:
+    """Measure the engine of the options, or fit the log that they name, and write the profile."""
     with errors_in_one_line(code=1):
         if options["log_file"] is not None:
             _from_log(options)

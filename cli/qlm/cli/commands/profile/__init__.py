@@ -1,0 +1,1 @@
+"""`qlm profile`."""

@@ -1,0 +1,10 @@
+"""Names of the figures, for what only lists them: `catalogue` imports the simulator."""
+
+from typing import Final
+
+FIGURE_NAMES: Final = (
+    "andes-rate",
+    "tokenflow-a100",
+    "tokenflow-4090",
+)
+"""Those of `catalogue.FIGURES`, in its order."""

@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-from starlette.applications import Starlette
-
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.cli.plans.page import explain_for_page
@@ -85,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _measure(groups: int, seconds: float) -> None:
-    async with _gateway(groups) as (port, _):
+    async with gateway_of(groups) as port:
         await asyncio.sleep(3)
         without = await _core_share(seconds)
         viewers = await asyncio.create_subprocess_exec(sys.executable, "-c", READ, str(port), str(VIEWERS))
@@ -118,7 +116,8 @@ def _frames(port: int) -> tuple[float, float]:
 
 
 @contextlib.asynccontextmanager
-async def _gateway(groups: int) -> AsyncIterator[tuple[int, Starlette]]:
+async def gateway_of(groups: int) -> AsyncIterator[int]:
+    """Run a gateway whose plan of so many groups changes every second; yield its port for operators."""
     clock, store = SystemClock(), MemoryStore(SystemClock())
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -135,7 +134,7 @@ async def _gateway(groups: int) -> AsyncIterator[tuple[int, Starlette]]:
         url = await stack.enter_async_context(serving(create_server(admin, shutdown_s=1)))
         planning = asyncio.create_task(_plan(gateway, store, groups))
         try:
-            yield int(url.rpartition(":")[2]), app
+            yield int(url.rpartition(":")[2])
         finally:
             gateway.hub.stopping = True
             planning.cancel()

@@ -107,6 +107,22 @@ async def test_what_a_dead_holder_leased_waits_again(bench: Bench) -> None:
     assert await bench.state(request) is RequestState.QUEUED
 
 
+async def test_a_lost_instance_is_named_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "qlm.controller")
+    requests = [a_request(f"r{n}") for n in range(2)]
+    await bench.accept(*requests)
+    await bench.beat(GPU_0, GPU_1)
+    for request in requests:
+        await bench.lease(request, GPU_0)
+    await bench.reconciler.run(await bench.store.view())
+    for _ in range(3):
+        bench.clock.time_ns += 4_000_000_000
+        await bench.beat(GPU_1)
+        await bench.reconciler.run(await bench.store.view())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["gone: gpu-0", "lost instances (gpu-0): 2 requests wait again, 0 messages moved"]
+
+
 async def test_a_new_life_of_an_instance_does_not_keep_the_leases_of_the_former(bench: Bench) -> None:
     request = a_request()
     await bench.beat(GPU_0)

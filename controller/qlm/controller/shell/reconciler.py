@@ -21,7 +21,7 @@ from qlm.controller.shell.idle_queues import IdleQueues
 from qlm.controller.shell.missing_messages import MissingMessages
 from qlm.controller.shell.reindex import Reindexer
 from qlm.controller.shell.surplus import SurplusWatch, more_than
-from qlm.domain.ids import QueueName
+from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
@@ -48,6 +48,7 @@ class Reconciler:
         self._clock = clock
         self._reindexer = Reindexer(broker, store, clock)
         self._alive: set[Holder] = set()
+        self._gone: set[InstanceId] = set()
         self._next_ns = 0
         self._incarnation: int | None = None
         self._unread = False
@@ -76,13 +77,21 @@ class Reconciler:
             return False
         in_grace = now_ns < self._grace_until_ns
         self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
-        self._alive = alive
+        self._note_gone(alive)
         changed = False if in_grace else await self._reclaim(alive, term)
         found = await self._index(view, now_ns)
         if term is not None and self._unmarked and not in_grace:
             await self._store.mark_indexed(term)
             self._unmarked = False
         return bool(changed or found)
+
+    def _note_gone(self, alive: set[Holder]) -> None:
+        """Note the live instances, and log those that have gone since."""
+        names = {holder.instance for holder in self._alive - alive} - {holder.instance for holder in alive}
+        if names:
+            log.info("gone: %s", ", ".join(sorted(names)))
+        self._gone |= names
+        self._alive = alive
 
     async def _is_empty(self, incarnation: int) -> bool:
         """Note the store's incarnation; return True if it is a new one that was not indexed yet.
@@ -110,7 +119,11 @@ class Reconciler:
         released = await self._store.expire_leases(term)
         moved = await self._reindexer.empty_hold_queues({holder.instance for holder in alive})
         if released or moved:
-            log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
+            names = ", ".join(sorted(self._gone)) or "of another time"
+            log.warning(
+                "lost instances (%s): %d requests wait again, %d messages moved", names, len(released), moved
+            )
+        self._gone.clear()
         return bool(released or moved)
 
     async def _check_queues(self, view: ClusterView, now_ns: int) -> int:

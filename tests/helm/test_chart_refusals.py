@@ -50,7 +50,7 @@ EMULATED = [
     ("ingress.enabled=true", ["ingress.enabled is true without ingress.host"]),
     ("gatewayApi.enabled=true", ["gatewayApi.enabled is true without gatewayApi.parentRefs"]),
     (
-        'models[0]={"id": "mistral-7b", "engine": "vllm", "path": "/models/m", "gpuMemoryGiB": 20}',
+        'models[0]={"id": "mistral-7b", "engine": "vllm", "path": "/weights/m", "gpuMemoryGiB": 20}',
         ["a100 with emulated models and models of vLLM"],
     ),
 ]
@@ -134,3 +134,11 @@ def test_models_of_vllm_that_take_turns_need_a_size_of_their_kv_cache(
         return
     config = Config(**config_of(rendered("single-gpu", *settings)))
     assert (config.instances[0].kv_cache_bytes, config.vllm.kv_cache_bytes) == (own, common)
+
+
+def test_weights_without_their_volume_are_refused() -> None:
+    path = 'models[0].path="/models/mistral-7b"'
+    said = refusal("a10-a100", "modelsVolume=null", path)
+    assert 'models has "mistral-7b" with the path /models/mistral-7b, and modelsVolume is empty' in said
+    assert "expected the volume that agents mount at /models" in said
+    rendered("a10-a100", path)

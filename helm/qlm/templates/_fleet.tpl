@@ -76,6 +76,14 @@ one sentence.
 {{- fail (printf "fleet has %s with emulated models and models of vLLM; expected one kind of engine, since they differ in image" $entry.name) -}}
 {{- end -}}
 {{- $emulated := eq (first $engines) "emulated" -}}
+{{- if and (not $emulated) (not $root.Values.modelsVolume) -}}
+{{- range $served -}}
+{{- $path := toString (get $models .).path -}}
+{{- if hasPrefix "/models/" $path -}}
+{{- fail (printf "models has %q with the path %s, and modelsVolume is empty; expected the volume that agents mount at /models" . $path) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $kvCacheBytes := default (dig "vllm" "kv_cache_bytes" 0 $root.Values.config) $entry.kvCacheBytes -}}
 {{- if and (not $emulated) (gt (len $served) 1) (not $kvCacheBytes) -}}
 {{- fail (printf "fleet has %s with %d models that take turns, and no size of their KV cache; expected kvCacheBytes (or config.vllm.kv_cache_bytes), since vLLM's own choice leaves no room for the others" $entry.name (len $served)) -}}

@@ -12,7 +12,7 @@ from scripts.reference_pages.sections import sections
 
 _INTRODUCTION: Final = """\
 Every key of the file that `--config` names. [configuration.md](../configuration.md) has an example and \
-says what the keys do together. Unknown keys are refused, and what is wrong is said in one line: file, \
+says what the keys do together. Unknown keys are refused, and each error is one line: file, \
 key, value, expectation."""
 
 

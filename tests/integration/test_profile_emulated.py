@@ -19,6 +19,8 @@ from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 from support.ports import free_port
 from support.process import ServerProcess
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/profiles.md"
+FIGURE = r"(?<![\w.-])\d[\d.]*(?:e[+-]?\d+)?"
 TRUTH = find_profile(builtin_profiles(), "llama-3-8b", "A100")
 
 
@@ -90,6 +92,27 @@ def test_the_printed_quality_is_that_of_the_points_in_the_file(measured: tuple[R
     assert int(line[1]) == len(profile.fit.points) >= 8
     for part, printed in zip(split(profile.fit.points), line.groups()[1:], strict=True):
         assert errors(profile.iteration, part)[0] * 100 == pytest.approx(float(printed), abs=0.2)
+
+
+def test_the_page_shows_the_lines_that_are_printed(measured: tuple[Result, Profile]) -> None:
+    """Its figures are of another run; lines that only some fits have are left out on the page."""
+    (shown,) = re.findall(r"^\$ qlm profile .*\n((?:.+\n)*?)```", PAGE.read_text("utf-8"), re.MULTILINE)
+    printed = measured[0].stdout
+    assert shown.splitlines()[0] == printed.splitlines()[0]
+    always = re.compile(
+        r"iteration  ms = linear\(N\) \+|linear\(N\)  |# points, error|request    # ms|written to "
+    )
+    forms = [
+        [match[0] for line in text.splitlines() if (match := always.match(re.sub(FIGURE, "#", line)))]
+        for text in (shown, printed)
+    ]
+    assert forms[0] == forms[1]
+    assert len(forms[0]) == 5
+    of_some_fits = re.compile(
+        r"not identified: |skipped: |profile .* is extrapolated|\w+ is at its limit by "
+    )
+    others = [line for line in shown.splitlines()[1:] if not always.match(re.sub(FIGURE, "#", line))]
+    assert all(map(of_some_fits.match, others)), others
 
 
 def test_a_file_that_exists_is_not_overwritten(engine: Emulated) -> None:

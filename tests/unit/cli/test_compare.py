@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from qlm.cli.comparison.statistics import interval, spread
 from qlm.cli.inspect.layout import lines
 from qlm.cli.main import main
 
+ROOT = Path(__file__).resolve().parents[3]
 SCENARIO = """
 name: {name}
 models:
@@ -168,3 +171,13 @@ def test_scenarios_of_one_name_are_refused_as_their_rows_would_be_mixed(
     done = compare(scenario, variant)
     assert done.exit_code == 2
     assert f"{variant} has the name 'small', as {scenario}" in done.output.replace("\n", "")
+
+
+def test_the_readme_tells_what_its_comparison_prints() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (words,) = re.findall(r"qlm (compare \S+/quickstart\.yaml .*--load 2)", text)
+    (ours, theirs) = re.findall(r"`qlm` meets ([\d.]+) % of .* first, ([\d.]+) %", text)[0]
+    done = CliRunner().invoke(main, [*shlex.split(words.replace("examples/", f"{ROOT}/examples/")), "--json"])
+    assert done.exit_code == 0, done.output
+    met = {each["policy"]: f"{100 * each['means']['met']:.1f}" for each in json.loads(done.stdout)}
+    assert met == {"qlm": ours, "edf": theirs}

@@ -187,7 +187,7 @@ def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
     if (deadline_ns := metadata.deadline_ns) is None:
         return 0.0
     if not metadata.answered_by_first_token or record.first_token_ns is None:
-        late_ns: float = now_ns - deadline_ns
+        late_ns = float(now_ns - deadline_ns)
     else:
         late_ns = max(record.first_token_ns - deadline_ns, _reader_late_ns(record.reader_late_s or 0.0))
     if (whole_ms := metadata.extensions.deadline_ms) is None:

@@ -99,6 +99,27 @@ def test_another_process_cannot_open_the_file_either(tmp_path: Path) -> None:
     assert f"in use by process {os.getpid()}" in second.stderr
 
 
+# Exits with 1 if another process has SQLite's lock that says that the index of the log is in use.
+LOCKS_INDEX = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    try:
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)
+    except OSError:
+        sys.exit(1)
+"""
+
+
+async def test_another_process_that_looks_into_the_file_leaves_the_index_of_its_log_alone(
+    tmp_path: Path, file: SqliteFile
+) -> None:
+    queues = await SqliteQueues.open(file)
+    for body in (b"1", b"2"):  # once the second is written, what follows the first commit is done
+        await queues.publish(Q, body)
+    command = [sys.executable, "-c", LOCKS_INDEX, str(tmp_path / "queue.db-shm")]
+    assert (await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)).returncode == 1
+
+
 async def test_a_missing_folder_is_one_clear_sentence(tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailableError, match=r"no/queue\.db: No such file"):
         await SqliteFile.open(tmp_path / "no/queue.db")

@@ -10,7 +10,7 @@ from typing import Final
 from qlm.broker.sqlite.damage import checksums_path
 from qlm.broker.sqlite.messages import set_checksums_mark
 from qlm.broker.sqlite.page_checksums import PageChecksums, mark_of
-from qlm.broker.sqlite.write_ahead_log import Index, read_index, read_pages
+from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, read_pages
 from qlm.domain.errors import BrokerUnavailableError
 
 FRAMES_MAX: Final = 1_000
@@ -32,6 +32,7 @@ class Checkpoints:
         """Use `Checkpoints.begin` instead."""
         self.mark = mark
         self._path = path
+        self._index = OpenIndex(path)
         self._connection = connection
         self._checksums = checksums
         self._page_bytes = page_bytes
@@ -66,18 +67,22 @@ class Checkpoints:
 
     def after_commit(self) -> None:
         """Move what is in the log once there is enough of it; a failure leaves it there."""
-        index = read_index(self._path)
+        index = self._index.read()
         if index.frames - index.moved >= FRAMES_MAX:
             self._move(index, "PASSIVE")
 
     def end(self) -> bool:
         """Move all; return False if something stays in the log."""
-        moved = self._move(read_index(self._path), "TRUNCATE")
+        moved = self._move(self._index.read(), "TRUNCATE")
         if moved:
             with suppress(OSError):  # it then counts as killed
                 self._checksums.end(self._page_bytes, self.mark)
         self._checksums.close()
         return moved
+
+    def close(self) -> None:
+        """Close what is open beside the connections, after them."""
+        self._index.close()
 
     def _move(self, index: Index, how: str) -> bool:
         try:

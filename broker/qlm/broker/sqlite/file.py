@@ -198,6 +198,7 @@ class SqliteFile:
         moved = self._checkpoints.end()
         for connection in (self._reading, self._writing) if moved else (self._writing, self._reading):
             connection.close()
+        self._checkpoints.close()
         self._lock.release()
 
 

@@ -24,6 +24,8 @@ _INDEX_HEADER: Final = struct.Struct("=12xBxHI12x8s8x")
 _INDEX_MOVED: Final = struct.Struct("=I")
 """Index, after both headers: frames whose pages are in the file."""
 
+_INDEX_BYTES: Final = 2 * _INDEX_HEADER.size + _INDEX_MOVED.size
+
 
 class Index(NamedTuple):
     """Index of a log.
@@ -84,17 +86,50 @@ def index_path(path: Path) -> Path:
     return Path(f"{path}-shm")
 
 
+class OpenIndex:
+    """The index of the log of a file that this process has open, for many readings.
+
+    It is closed after SQLite's connections: closing any descriptor of a file releases all locks that the
+    process has on it. Without SQLite's, another process that opens the file takes it for one that no process
+    uses, and truncates the index.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin with the path of the file; the index is opened when it is first read."""
+        self._path = index_path(path)
+        self._descriptor: int | None = None
+
+    def read(self) -> Index:
+        """Read the index, which counts nothing if there is none, or its two headers differ."""
+        with suppress(OSError):
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY)
+            return _index(os.pread(self._descriptor, _INDEX_BYTES, 0))
+        return Index()
+
+    def close(self) -> None:
+        """Close it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
 def read_index(path: Path) -> Index:
-    """Read the index, which counts nothing if there is none, or its two headers differ."""
+    """Read the index of a file that no connection of this process has open, as `OpenIndex` does."""
+    index = OpenIndex(path)
+    try:
+        return index.read()
+    finally:
+        index.close()
+
+
+def _index(head: bytes) -> Index:
     size = _INDEX_HEADER.size
-    with suppress(OSError), index_path(path).open("rb", buffering=0) as file:
-        head = file.read(2 * size + _INDEX_MOVED.size)
-        if len(head) == 2 * size + _INDEX_MOVED.size and head[:size] == head[size : 2 * size]:
-            in_use, page_bytes, frames, salts = _INDEX_HEADER.unpack_from(head)
-            (moved,) = _INDEX_MOVED.unpack_from(head, 2 * size)
-            if in_use:
-                return Index(frames, moved, salts, 65536 if page_bytes == 1 else page_bytes)
-    return Index()
+    if len(head) < _INDEX_BYTES or head[:size] != head[size : 2 * size]:
+        return Index()
+    in_use, page_bytes, frames, salts = _INDEX_HEADER.unpack_from(head)
+    (moved,) = _INDEX_MOVED.unpack_from(head, 2 * size)
+    return Index(frames, moved, salts, 65536 if page_bytes == 1 else page_bytes) if in_use else Index()
 
 
 def read_written(path: Path) -> Written:

@@ -149,9 +149,9 @@ class IterationTime:
         tokens: float,
         context_tokens: float,
         sequences: float,
+        mixed: bool,
         pairs: float = 0.0,
         admitted: float = 0.0,
-        mixed: bool,
     ) -> float:
         """Return the duration of an iteration, milliseconds.
 
@@ -159,9 +159,9 @@ class IterationTime:
             tokens: All tokens computed: N.
             context_tokens: Context of its decodes, in total: C.
             sequences: Decodes and chunks of prompts: B.
+            mixed: It computes prompts.
             pairs: `pairs_of` its chunks, in total: S.
             admitted: Requests that it admits for the first time: A.
-            mixed: It computes prompts.
         """
         kv_ms = self.kv_beside_prompts_ms if mixed else self.kv_ms
         fixed = self.host_ms + self.linear(tokens) + self.admission_ms * admitted

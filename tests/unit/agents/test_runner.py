@@ -2,16 +2,19 @@
 
 import asyncio
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import Event, LeaseAnswered, Pulled
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.shell.own_process import own_process
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
+from qlm.domain.actions import Action
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import SessionId
@@ -43,6 +46,32 @@ async def test_what_is_accepted_is_answered_and_its_message_deleted(tmp_path: Pa
     async with plant(tmp_path) as it:
         await it.accept(*(a_request(f"r{n}", model=model) for n in range(4) for model in (M, N)[n % 2 :][:1]))
         await it.all_end_exactly_once()
+
+
+async def test_a_pull_and_its_leases_at_once_are_one_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[type[Event]] = []
+    decisions: list[set[type[Event]]] = []
+    take, decide = Agent.take, Agent.decide
+
+    def taking(agent: Agent, events: Iterable[Event], now_ns: int) -> list[Action]:
+        events = tuple(events)
+        taken.extend(map(type, events))
+        return take(agent, events, now_ns)
+
+    def deciding(agent: Agent, now_ns: int) -> list[Action]:
+        decisions.append(set(taken))
+        taken.clear()
+        return decide(agent, now_ns)
+
+    monkeypatch.setattr(Agent, "take", taking)
+    monkeypatch.setattr(Agent, "decide", deciding)
+    async with plant(tmp_path) as it:
+        await it.accept(a_request("r0"))
+        await it.all_end_exactly_once()
+    assert [each for each in decisions if LeaseAnswered in each] == [{Pulled, LeaseAnswered}]
+    assert not taken
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ NO_COSTS: Final = OperationCosts()
 class Agent:
     """One agent. Call `receive` with each event and carry out the returned actions, in order.
 
-    Only `receive` and `receive_all` change `state`; others may read it. The cost of an event hardly depends
-    on the number of requests.
+    Only `receive` and what it is made of change `state`; others may read it. The cost of an event hardly
+    depends on the number of requests.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Agent:
         self.state: Final = AgentState(holder, accelerator, models, settings, costs, gpu_time or GpuTime())
         self._waiting: Final = waiting or (lambda: waiting_here(self.state))
         self._first_tokens: list[TrackedRequest] = []
+        self._decisive = False
 
     def receive(self, event: Event, now_ns: int) -> list[Action]:
         """Process one event, at `now_ns` since the epoch, and return what to do, in order."""
@@ -90,19 +91,30 @@ class Agent:
 
     def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
         """Process simultaneous events in order, and decide once for all of them."""
+        return self.take(events, now_ns) + self.decide(now_ns)
+
+    def take(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        """Process simultaneous events in order, and return what follows from each; `decide` must follow.
+
+        Between the two may come events that these actions cause at once.
+        """
         actions: list[Action] = []
-        decisive = False
         for event in events:
             if isinstance(event, Progress):
                 self._progress(event)
                 continue
             actions += self._handle(event, now_ns)
-            decisive = decisive or not output_log.decides_nothing(event, self.state.requests)
-        state = self.state
-        requests, stats, times = state.requests, state.stats, state.lease_times
+            self._decisive = self._decisive or not output_log.decides_nothing(event, self.state.requests)
         if self._first_tokens:
             self._note_first_tokens(now_ns)
-        if decisive:
+        return actions
+
+    def decide(self, now_ns: int) -> list[Action]:
+        """Decide once for all events taken since the last decision."""
+        state, actions = self.state, list[Action]()
+        requests, stats, times = state.requests, state.stats, state.lease_times
+        if self._decisive:
+            self._decisive = False
             # Tokens alone never free a slot; without a decision a token costs little.
             actions += serve(state, now_ns)
             if state.prefetch.stale:

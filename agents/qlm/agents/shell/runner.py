@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
@@ -167,17 +167,26 @@ class AgentRunner:
             self._faults.note(log, error, "%s: could not deregister", self._instance)
 
     def post(self, *events: Event) -> None:
-        """Pass simultaneous events to the agent; start its actions, those that cause events at once too."""
+        """Pass simultaneous events to the agent, and start its actions.
+
+        The agent decides once for these and for the events that its actions cause at once.
+        """
         self._events.append(events)
         if self._receiving:
             return  # an action of the event before caused it, and others of its actions come first
         self._receiving = True
         try:
             while self._events:
-                for action in self._agent.receive_all(self._events.popleft(), self._clock.now_ns()):
-                    self._start(action)
+                now_ns = self._clock.now_ns()
+                while self._events:
+                    self._start_all(self._agent.take(self._events.popleft(), now_ns))
+                self._start_all(self._agent.decide(now_ns))
         finally:
             self._receiving = False
+
+    def _start_all(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            self._start(action)
 
     def _start(self, action: Action) -> None:
         match action:

@@ -35,6 +35,25 @@ class DeadLetter:
     body: bytes
 
 
+class RequestBody(bytes):
+    """Message body of a request, with the request itself for a reader that gets this very object.
+
+    Elsewhere (in a file, in another process) only the bytes arrive.
+
+    Attributes:
+        request: What the bytes encode.
+    """
+
+    request: Request
+
+    @classmethod
+    def of(cls, request: Request) -> "RequestBody":
+        """Encode a request."""
+        body = cls(encode_request(request))
+        body.request = request
+        return body
+
+
 def encode_request(request: Request) -> bytes:
     """Encode a request as a message body."""
     return orjson.dumps(request_to_plain(request))
@@ -46,6 +65,8 @@ def decode_request(body: bytes) -> Request:
     Raises:
         UndecodableDataError: The body is not a request of this schema version.
     """
+    if isinstance(body, RequestBody):
+        return body.request
     return request_from_plain(_object(body))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from qlm.broker.codec import (
     DeadLetter,
+    RequestBody,
     decode_dead_letter,
     decode_request,
     encode_dead_letter,
@@ -45,6 +46,13 @@ slos: st.SearchStrategy[Slo] = st.one_of(
     st.builds(ReadingSlo, ttft_ms=st.floats(1, 1e6), tokens_per_s=st.floats(0.1, 100)),
     st.just(BatchSlo()),
 )
+
+
+def test_a_body_with_its_request_is_not_decoded() -> None:
+    body = RequestBody.of(REQUEST)
+    assert body == encode_request(REQUEST)
+    assert decode_request(body) is REQUEST
+    assert decode_request(bytes(body)) == REQUEST
 
 
 @given(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from qlm.broker.codec import RequestBody
 from qlm.broker.sqlite import messages
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
@@ -20,6 +21,7 @@ from qlm.broker.threads import SWITCH_INTERVAL_S
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
 from qlm.domain.ids import QueueName
 from support.flaky import until
+from support.requests import a_request
 
 Q = QueueName("q")
 
@@ -365,6 +367,19 @@ async def test_new_messages_are_handed_out_from_memory_and_returned_ones_from_th
     await broker.publish(Q, b"room")
     assert [delivery.body for delivery in await broker.get(Q)] == [b"room"]
     assert len(reads) == 1
+
+
+async def test_few_requests_are_kept_beside_the_bodies_in_memory(
+    file: SqliteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [RequestBody.of(a_request(f"r{n}")) for n in range(3)]
+    monkeypatch.setattr("qlm.broker.sqlite.fresh_bodies.WHOLE_BYTES_MAX", sum(map(len, bodies[:2])))
+    broker = (await SqliteQueues.open(file)).broker()
+    for body in bodies:
+        await broker.publish(Q, body)
+    deliveries = await broker.get(Q, 3)
+    assert [delivery.body for delivery in deliveries] == bodies
+    assert [type(delivery.body) for delivery in deliveries] == [RequestBody, RequestBody, bytes]
 
 
 async def test_an_acknowledged_message_is_deleted_though_nothing_else_is_written(file: SqliteFile) -> None:

@@ -8,6 +8,10 @@ BYTES_MAX: Final = 16 * 2**20
 to the disk."""
 
 
+WHOLE_BYTES_MAX: Final = 2 * 2**20
+"""Beyond that, plain bytes are kept: the request of a `RequestBody` takes several times its size."""
+
+
 class FreshBodies:
     """Bodies by message, each at most until it is handed out."""
 
@@ -19,7 +23,7 @@ class FreshBodies:
         """Keep a body if there is room."""
         if self._bytes + len(body) <= BYTES_MAX:
             self._bytes += len(body)
-            self._bodies[id] = body
+            self._bodies[id] = body if self._bytes <= WHOLE_BYTES_MAX else bytes(body)
 
     def has(self, ids: Iterable[int]) -> bool:
         """Return True if the bodies of all these messages are here."""

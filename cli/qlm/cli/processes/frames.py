@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
+from qlm.broker.codec import RequestBody
 from qlm.domain.formats.extensions import (
     NO_CLASS_EXTENSIONS,
     NO_LOG_EXTENSIONS,
@@ -45,7 +46,16 @@ def _reduced(value: Any) -> tuple[Any, ...]:
     return restored, (type(value), tuple(getattr(value, name) for name in type(value).__slots__))
 
 
-_REDUCERS: Final = dict.fromkeys(_SINGLE, _reduced)
+def plain(body: bytes) -> bytes:
+    """Return what crosses of a message body."""
+    return body
+
+
+def _reduced_body(body: RequestBody) -> tuple[Any, ...]:
+    return plain, (bytes(body),)
+
+
+_REDUCERS: Final = {**dict.fromkeys(_SINGLE, _reduced), RequestBody: _reduced_body}
 
 
 class _Unpickler(pickle.Unpickler):

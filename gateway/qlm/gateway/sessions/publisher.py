@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from qlm.broker.codec import encode_request
+from qlm.broker.codec import RequestBody
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
@@ -107,7 +107,7 @@ class Publisher:
     async def _confirmed(self, request: Request) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._broker.publish(request.cls.queue, encode_request(request))
+                await self._broker.publish(request.cls.queue, RequestBody.of(request))
         except TimeoutError as error:
             raise BrokerUnavailableError(f"no confirmation within {self._timeout_s:g} s") from error
 

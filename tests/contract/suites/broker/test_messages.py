@@ -8,7 +8,9 @@ import asyncio
 import itertools
 
 from contract.suites.broker.storage import Storage, bodies_of, collect, publish, refused, until_depth
+from qlm.broker import codec
 from qlm.domain.ports.broker import Broker
+from support.requests import a_request
 
 
 async def test_messages_come_in_the_order_published(storage: Storage) -> None:
@@ -36,6 +38,19 @@ async def test_get_takes_at_most_its_limit(storage: Storage) -> None:
     await publish(broker, queue, 5)
     assert bodies_of(await broker.get(queue, 3)) == [b"0", b"1", b"2"]
     assert bodies_of(await broker.get(queue, 3)) == [b"3", b"4"]
+
+
+async def test_a_request_comes_as_it_was_published(storage: Storage) -> None:
+    """A body may have its request with it: whether that comes too or not, a reader gets the same."""
+    broker, queue, request = await storage.open(), storage.queue(), a_request("r")
+    await broker.publish(queue, codec.RequestBody.of(request))
+    await until_depth(broker, queue, 1)
+    deliveries = broker.get_now(queue) or await broker.get(queue)
+    assert [codec.decode_request(each.body) for each in deliveries] == [request]
+    await broker.requeue(deliveries[0])
+    await until_depth(broker, queue, 1)
+    (again,) = await broker.get(queue)
+    assert (again.body, codec.decode_request(again.body)) == (codec.encode_request(request), request)
 
 
 async def test_what_is_taken_at_once_is_handed_out(storage: Storage) -> None:

@@ -41,7 +41,14 @@ from qlm.gateway.http.messages_api.errors import error_answer as message_error
 from qlm.gateway.http.page.files import open_paths
 from qlm.gateway.http.page.handlers import LivePage
 from qlm.gateway.http.responses import error_answer
-from qlm.gateway.http.routes import ADMIN_DOCUMENT_ROUTES, ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
+from qlm.gateway.http.routes import (
+    ADMIN_DOCUMENT_ROUTES,
+    ADMIN_ROUTES,
+    HEALTH_ROUTES,
+    PUBLIC_ROUTES,
+    Handler,
+    LiteralRoutes,
+)
 from qlm.gateway.http.vllm.unsupported import UNSUPPORTED, refuse
 from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.live.explaining import Explain
@@ -188,10 +195,13 @@ def _app(
     guards: Sequence[Middleware],
     lifespan: Lifespan[Starlette] | None = None,
 ) -> Starlette:
+    bound = [(method, path, partial(handler, gateway)) for method, path, handler in routes]
+    errors = _error_handlers(gateway)
+    literal = Middleware(LiteralRoutes, routes=bound, errors=errors)
     app = Starlette(
-        routes=[Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in routes],
-        middleware=[Middleware(RequestIds, new_id=gateway.new_id), *guards],
-        exception_handlers=_error_handlers(gateway),
+        routes=[Route(path, handler, methods=[method]) for method, path, handler in bound],
+        middleware=[Middleware(RequestIds, new_id=gateway.new_id), *guards, literal],
+        exception_handlers=errors,
         lifespan=lifespan,
     )
     # A redirect from /healthz/ would lead to the host that the client names.

@@ -1,10 +1,11 @@
-"""The routes of a gateway, by the listener that serves them."""
+"""The routes of a gateway, by the listener that serves them, and how those without parameters are found."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
 from qlm.gateway.http.document import about
@@ -21,6 +22,10 @@ from qlm.gateway.sessions.gateway import Gateway
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
 Routes = Sequence[tuple[str, str, Handler]]
+Answer = Callable[[HttpRequest], Awaitable[Response]]
+ErrorAnswer = Callable[[HttpRequest, Exception], Awaitable[Response]]
+
+_PARAMETER: Final = "{"
 
 HEALTH_ROUTES: Final[Routes] = (
     ("GET", "/healthz", service.healthz),
@@ -102,3 +107,47 @@ ADMIN_ROUTES: Final[Routes] = (
     ("DELETE", "/admin/v1/keys/{id}", admin_keys.revoke_key),
 )
 """Of the listener of operators, beside those of health."""
+
+
+class LiteralRoutes:
+    """The last middleware: answers calls of routes without parameters, and passes all others on.
+
+    Starlette tries its routes one after the other, and has eight coroutines between its middleware and a
+    handler, through which each step of an answer goes. Here it is one.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Sequence[tuple[str, str, Answer]],
+        errors: Mapping[Any, ErrorAnswer],
+    ) -> None:
+        """Answer some routes of an application.
+
+        Args:
+            app: The application, which has these routes too.
+            routes: Method, path and handler; those with parameters are left to the application.
+            errors: Answers to errors of handlers, by class. Others are left to Starlette.
+        """
+        self._app = app
+        self._answers = {(method, path): answer for method, path, answer in routes if _PARAMETER not in path}
+        self._errors = {kind: answer for kind, answer in errors.items() if kind is not Exception}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the call, or pass it on."""
+        answer = self._answers.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if answer is None:
+            await self._app(scope, receive, send)
+            return
+        request = HttpRequest(scope, receive, send)
+        try:
+            response = await answer(request)
+        except Exception as error:
+            response = await self._error_of(error)(request, error)
+        await response(scope, receive, send)
+
+    def _error_of(self, error: Exception) -> ErrorAnswer:
+        for kind in type(error).__mro__:
+            if (answer := self._errors.get(kind)) is not None:
+                return answer
+        raise error

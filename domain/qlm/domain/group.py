@@ -61,6 +61,7 @@ class RequestClass:
         return _queue_name(self.model, self.slo, self.cluster, self.priority, self.late)
 
 
+@lru_cache(maxsize=1024)
 def request_class(model: ModelId, slo: Slo, priority: int, grid: SloGrid = FINE_GRID) -> RequestClass:
     """Return the class of a request on a grid of objectives, not divided by length."""
     target_ms = slo.target_ms

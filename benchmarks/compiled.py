@@ -32,11 +32,12 @@ HOT: Final = (
 )  # fmt: skip
 """Patterns of modules whose code runs for each request or decision. The interpreter runs the rest."""
 
-COLD: Final = frozenset({"__init__.py", "values.py", "controller.py"})
+COLD: Final = frozenset({"__init__.py", "values.py", "controller.py", "side_effects.py"})
 """File names that match but are not compiled.
 
 mypyc cannot compile `domain.values`, which sets an attribute on a function, nor
-`simulator.cluster.controller`, which has a runtime-checkable protocol.
+`simulator.cluster.controller`, which has a runtime-checkable protocol. `agents.core.side_effects`, a generic
+dataclass with slots, fails when it is imported.
 """
 
 SETUP: Final = """\
@@ -44,7 +45,9 @@ import sys
 from setuptools import setup
 from mypyc.build import mypycify
 
-modules = mypycify(["--config-file=mypy.ini", *sys.argv[1:]], opt_level="3", debug_level="0")
+flags = ["--config-file=mypy.ini", *sys.argv[1:]]
+# A file of C for each module: the compiler does not come to an end with one file of 270 MB for all.
+modules = mypycify(flags, opt_level="3", debug_level="0", multi_file=True)
 setup(name="qlm-compiled", ext_modules=modules, script_args=["build_ext", "--inplace"])
 """
 

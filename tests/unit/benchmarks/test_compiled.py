@@ -1,5 +1,6 @@
 """Compiled code is reused for equal sources only."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_each_pattern_of_hot_modules_matches(pattern: str) -> None:
 def test_modules_that_cannot_be_compiled_are_left_out() -> None:
     assert ("domain", "qlm/domain/values.py") not in compiled.hot_modules()
     assert ("domain", "qlm/domain/request.py") in compiled.hot_modules()
+
+
+def test_keywords_with_defaults_follow_those_without() -> None:
+    """As mypyc wants it."""
+    for part, module in compiled.hot_modules():
+        tree = ast.parse((compiled.ROOT / part / module).read_text("utf-8"))
+        for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+            defaults = [each is not None for each in function.args.kw_defaults]
+            assert defaults == sorted(defaults), f"{module}:{function.lineno} {function.name}"
 
 
 def test_values_are_written_out_as_the_dataclasses_they_are() -> None:

@@ -119,8 +119,14 @@ class RequestMetadata:
 
     @property
     def drop_at_ns(self) -> int | None:
-        """Time at which it expires if unanswered; None if it is served however late."""
-        return self.deadline_ns if self.on_miss is OnMiss.DROP else None
+        """Time at which it expires if unanswered: the deadline of its task, if it belongs to one.
+
+        None if it is served however late.
+        """
+        if self.on_miss is not OnMiss.DROP:
+            return None
+        of_task_ns = self.extensions.task_deadline_ns
+        return self.deadline_ns if of_task_ns is None else of_task_ns
 
     def is_same_request(self, other: "RequestMetadata") -> bool:
         """Return True unless an Idempotency-Key gave this id to two bodies."""

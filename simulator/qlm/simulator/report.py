@@ -58,7 +58,7 @@ def requests_csv(result: SimulationResult) -> str:
         [models[index] for index in workload.model.tolist()],
         [workload.tenants[index] for index in workload.tenant.tolist()],
         [classes[index] for index in workload.slo_class.tolist()],
-        _seconds(workload.arrival_ns),
+        _seconds(outcomes.arrival_ns),
         _seconds(_deadlines_ns(result)),
         _seconds(outcomes.first_token_ns),
         _seconds(outcomes.ended_ns),
@@ -169,7 +169,7 @@ def _shared_tokens(workload: Workload) -> int:
 
 
 def _latencies(result: SimulationResult, rows: npt.NDArray[np.bool_]) -> dict[str, float | None]:
-    arrival_ns = result.workload.arrival_ns[rows]
+    arrival_ns = result.outcomes.arrival_ns[rows]
     first_ns = result.outcomes.first_token_ns[rows]
     first_s = (first_ns - arrival_ns)[first_ns != NEVER] / 1e9
     whole_s = (result.outcomes.ended_ns[rows] - arrival_ns) / 1e9
@@ -213,7 +213,7 @@ def _seconds(times_ns: IntArray) -> list[str]:
 def _longest_s(result: SimulationResult) -> float | None:
     """Return the longest time to a first token; None without any."""
     first_ns = result.outcomes.first_token_ns
-    waits_ns = (first_ns - result.workload.arrival_ns)[first_ns != NEVER]
+    waits_ns = (first_ns - result.outcomes.arrival_ns)[first_ns != NEVER]
     return float(waits_ns.max()) / 1e9 if waits_ns.size else None
 
 

@@ -31,6 +31,7 @@ class Outcomes:
     """Outcome columns, shape (requests,) each; times in nanoseconds from the start.
 
     Attributes:
+        arrival_ns: Arrival of the request; `NEVER` for a call of a task that never came.
         first_token_ns: Arrival of the first token at the client.
         ended_ns: Arrival of the last token at the client.
         tokens: Output tokens received.
@@ -45,6 +46,7 @@ class Outcomes:
         qoe: Quality of experience of the reader (QoE*); NaN without a reader.
     """
 
+    arrival_ns: IntArray
     first_token_ns: IntArray
     ended_ns: IntArray
     tokens: IntArray
@@ -62,6 +64,7 @@ class Outcomes:
         """Return the columns of requests that have not arrived yet."""
         never = np.full(requests, NEVER, dtype=np.int64)
         return cls(
+            arrival_ns=never.copy(),
             first_token_ns=never.copy(),
             ended_ns=never.copy(),
             tokens=np.zeros(requests, dtype=np.int64),

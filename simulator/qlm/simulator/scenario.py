@@ -15,6 +15,7 @@ from qlm.domain.operations import SwapTier
 from qlm.domain.slo import OnMiss, Slo
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.seeds import Seeds
+from qlm.simulator.tasks import MakeCallObjectives, TaskCalls
 
 IntArray = npt.NDArray[np.int64]
 
@@ -41,7 +42,8 @@ class Workload:
     """Requests of one run as columns, shape (requests,) each, in order of arrival.
 
     Attributes:
-        arrival_ns: Nanoseconds from the start of the simulation; never decreases.
+        arrival_ns: Nanoseconds from the start of the simulation; never decreases. For a later call of a task,
+            that of the task's first call.
         model: Index in `Scenario.models`.
         tenant: Index in `tenants`.
         slo_class: Index in `Scenario.slo_classes`.
@@ -52,6 +54,7 @@ class Workload:
         prefixes: Ids of each prompt's shared blocks of `engine.generation.PREFIX_TOKENS` tokens; equal ids
             mean equal content. Empty if no prompts share anything.
         prefix_tokens: Tokens that the ids of each prompt cover; None for whole blocks.
+        tasks: Tasks whose calls the requests are; None if each request is alone.
     """
 
     arrival_ns: IntArray
@@ -64,9 +67,10 @@ class Workload:
     tenants: tuple[str, ...] = ("default",)
     prefixes: tuple[tuple[int, ...], ...] = ()
     prefix_tokens: IntArray | None = None
+    tasks: TaskCalls | None = None
 
     def __post_init__(self) -> None:
-        others = ("tenants", "prefixes", "prefix_tokens")
+        others = ("tenants", "prefixes", "prefix_tokens", "tasks")
         columns = [f.name for f in fields(self) if f.name not in others]
         for name in columns:
             if getattr(self, name).shape != self.arrival_ns.shape:
@@ -75,6 +79,8 @@ class Workload:
             raise InvalidValueError("prefixes", len(self.prefixes), f"{len(self)} or none")
         if self.prefix_tokens is not None and len(self.prefix_tokens) != len(self.prefixes):
             raise InvalidValueError("prefix_tokens", len(self.prefix_tokens), f"{len(self.prefixes)}")
+        if self.tasks is not None and len(self.tasks) != len(self):
+            raise InvalidValueError("tasks", len(self.tasks), f"{len(self)}")
         if len(self) and (self.arrival_ns[0] < 0 or np.any(np.diff(self.arrival_ns) < 0)):
             raise InvalidValueError("arrival_ns", self.arrival_ns.tolist()[:5], "0 or more, never falling")
         for name in ("prompt_tokens", "output_tokens", "max_tokens"):
@@ -86,8 +92,11 @@ class Workload:
 
     def first(self, requests: int) -> "Workload":
         """Return its first requests."""
-        columns = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "tenants")
-        return replace(self, **{name: each[:requests] for name, each in columns if each is not None})
+        columns = (
+            (f.name, getattr(self, f.name)) for f in fields(self) if f.name not in ("tenants", "tasks")
+        )
+        cut = {name: each[:requests] for name, each in columns if each is not None}
+        return replace(self, **cut, tasks=None if self.tasks is None else self.tasks.first(requests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +209,7 @@ class Scenario:
         name: Name in reports.
         fleet: Costs and speeds as the controller and the agents know them.
         make_workload: Draws the requests of a seed.
+        call_objectives: Chooses the objectives of calls of tasks; None for those of their classes.
         past: Requests that the controller has learned from; None for a new installation.
         true_profiles: Profiles by which engines run, where they differ from those of the fleet.
         capacity_rps: Requests per second that load 1.0 stands for, if known.
@@ -216,6 +226,7 @@ class Scenario:
     fleet: Fleet
     slo_classes: tuple[SloClass, ...]
     make_workload: Callable[[Seeds], Workload]
+    call_objectives: MakeCallObjectives | None = None
     past: PastTraffic | None = None
     true_profiles: Mapping[tuple[ModelId, str], Profile] = field(default_factory=dict)
     capacity_rps: float | None = None

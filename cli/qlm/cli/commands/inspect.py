@@ -95,6 +95,7 @@ class _WithDeadLetters(click.Command):
 )
 @click.option("--model", help="Only of this model.")
 @click.option("--late", is_flag=True, help="Only those that missed their objective, or are late already.")
+@click.option("--task", help="Only calls of the task of this name.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Largest number shown."
 )
@@ -110,21 +111,23 @@ def requests_command(
     state: str | None,
     model: str | None,
     late: bool,
+    task: str | None,
     limit: int,
     dead: bool,
 ) -> None:
     """List requests, newest first; with REQUEST_ID show the event history of one."""
     if dead:
-        if request_id or state or model or late:
+        if request_id or state or model or late or task:
             raise click.UsageError(
-                "--dead lists all dead letters; expected no REQUEST_ID, --state, --model or --late"
+                "--dead lists all dead letters; expected no REQUEST_ID, --state, --model, --late or --task"
             )
         _show(client.get("/admin/v1/dead", limit=limit), as_json, render.dead_letters)
     elif request_id is not None:
         data = client.get(f"/admin/v1/requests/{segment(request_id)}")
         _show(data, as_json, lambda one: Group(*render.event_history(one)))
     else:
-        query = {"state": state, "model": model, "late": "true" if late else None, "limit": limit}
+        flag = "true" if late else None
+        query = {"state": state, "model": model, "late": flag, "task": task, "limit": limit}
         _show(client.get("/admin/v1/requests", **query), as_json, render.requests)
 
 

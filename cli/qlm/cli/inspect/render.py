@@ -185,9 +185,10 @@ def _ratio(count: float, of: float) -> str:
 
 def requests(data: dict[str, Any]) -> Table:
     """Lay out requests."""
+    columns = ("request", "model", "state", "arrived", "deadline", "late", "prompt>", "output>", "instance")
     return table(
         "requests",
-        ("request", "model", "state", "arrived", "deadline", "late", "prompt>", "output>", "instance"),
+        (*columns, "task", "calls left>", "task deadline"),
         (
             (
                 each["id"],
@@ -199,11 +200,17 @@ def requests(data: dict[str, Any]) -> Table:
                 each["prompt_tokens"],
                 each["output_tokens"],
                 each["instance"],
+                *_task(each.get("slo", {}).get("task")),
             )
             for each in data["requests"]
         ),
         spare=("output", "prompt", "instance", "arrived"),
     )
+
+
+def _task(task: dict[str, Any] | None) -> tuple[str | None, int | None, str | None]:
+    """Return name, calls left and deadline of the task of a request, as far as there are any."""
+    return (None, None, None) if task is None else (task["id"], task["calls_left"], ago(task["deadline_s"]))
 
 
 def _late(each: dict[str, Any]) -> str | None:

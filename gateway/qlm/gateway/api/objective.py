@@ -22,6 +22,7 @@ from qlm.domain.slo import (
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S, SPEECH_TOKENS_PER_S
 from qlm.gateway.api.bodies.parts import SloBody
 from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
+from qlm.gateway.core.tasks.urgency import Urgency
 
 DEADLINE_HEADER: Final = "x-qlm-deadline-ms"
 P_MET_MIN_HEADER: Final = "x-qlm-p-met-min"
@@ -45,15 +46,22 @@ class Objective:
         slo: The objective.
         on_miss: Serve or drop the request when it is late.
         deadline_ms: Deadline of the whole answer, beside an objective on its tokens.
+        late: The request joins the demoted class from the start: its task cannot be in time any more.
     """
 
     slo: Slo
     on_miss: OnMiss = OnMiss.SERVE
     deadline_ms: float | None = None
+    late: bool = False
 
 
 def choose(
-    body: SloBody | None, headers: Mapping[str, str], tier: str, limits: GatewayLimits, now_ns: int
+    body: SloBody | None,
+    headers: Mapping[str, str],
+    tier: str,
+    limits: GatewayLimits,
+    now_ns: int,
+    urgency: Urgency | None = None,
 ) -> Objective:
     """Return a request's objective.
 
@@ -63,10 +71,15 @@ def choose(
         tier: The field `service_tier`.
         limits: The defaults.
         now_ns: The request's arrival.
+        urgency: Its urgency as a call of a task; None if it belongs to none.
 
     Raises:
         InvalidValueError: The objective is contradictory, not a positive finite time, or already past.
     """
+    if urgency is not None:
+        on_miss = OnMiss.SERVE if body is None else OnMiss(body.on_miss)
+        due_ms = min(urgency.due_s * 1000, DEADLINE_MAX_MS)
+        return Objective(DeadlineSlo(deadline_ms=due_ms), on_miss, late=urgency.hopeless)
     if body is not None:
         return _from_body(body, limits, now_ns)
     if (from_headers := _from_headers(headers)) is not None:
@@ -117,9 +130,28 @@ def tier_of(slo: Slo, limits: GatewayLimits) -> str:
     return "priority" if slo == limits.interactive_slo else "default"
 
 
-def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
+def task_deadline_ns(body: SloBody | None, now_ns: int) -> int | None:
+    """Return the deadline of a call's task, nanoseconds since the epoch; None if it belongs to none.
+
+    Raises:
+        InvalidValueError: It is no time in the next 30 days, or the call has another objective besides.
+    """
+    if body is None or body.task is None:
+        return None
+    if given := _given(body):
+        expected = "task alone: the deadline of a call follows from what its task has left"
+        raise InvalidValueError("slo", sorted(given | {"task"}), expected)
+    left_ms = _until("slo.task.deadline_at", body.task.deadline_at, now_ns)
+    return now_ns + round(left_ms * NS_PER_MS)
+
+
+def _given(body: SloBody) -> set[str]:
     fields = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "reader")
-    given = {name for name in fields if getattr(body, name) is not None}
+    return {name for name in fields if getattr(body, name) is not None}
+
+
+def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
+    given = _given(body)
     on_miss = OnMiss(body.on_miss)
     if not given:
         return Objective(limits.default_slo, on_miss)
@@ -127,7 +159,7 @@ def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
         raise _contradictory(given)
     deadline_ms = body.deadline_ms
     if body.deadline_at is not None:
-        deadline_ms = _until(body.deadline_at, now_ns)
+        deadline_ms = _until("slo.deadline_at", body.deadline_at, now_ns)
     on_tokens = _on_tokens(body, given - {"deadline_ms", "deadline_at"}, given)
     if on_tokens is None:
         assert deadline_ms is not None
@@ -162,24 +194,24 @@ def _contradictory(given: set[str]) -> InvalidValueError:
     return InvalidValueError("slo", sorted(given), expected)
 
 
-def _until(time: float | str, now_ns: int) -> float:
+def _until(field: str, time: float | str, now_ns: int) -> float:
     """Return the milliseconds from now to an absolute deadline."""
-    at_ms = time * 1000 if isinstance(time, (int, float)) else _rfc3339_ms(time)
+    at_ms = time * 1000 if isinstance(time, (int, float)) else _rfc3339_ms(field, time)
     left_ms = at_ms - now_ns / NS_PER_MS
     if not 0 < left_ms <= DEADLINE_MAX_MS:
         days = DEADLINE_MAX_MS // 86_400_000
-        raise InvalidValueError("slo.deadline_at", time, f"a time in the next {days} days")
+        raise InvalidValueError(field, time, f"a time in the next {days} days")
     return left_ms
 
 
-def _rfc3339_ms(text: str) -> float:
+def _rfc3339_ms(field: str, text: str) -> float:
     expected = "seconds since the epoch or an RFC 3339 time such as 2026-11-22T12:00:00Z"
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidValueError("slo.deadline_at", text, expected) from error
+        raise InvalidValueError(field, text, expected) from error
     if time.tzinfo is None:
-        raise InvalidValueError("slo.deadline_at", text, f"{expected}, with its offset from UTC")
+        raise InvalidValueError(field, text, f"{expected}, with its offset from UTC")
     return time.timestamp() * 1000
 
 

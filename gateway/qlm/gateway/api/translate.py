@@ -25,6 +25,7 @@ from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.sampling_defaults import DEFAULTED, SamplingDefaults
+from qlm.gateway.core.tasks.memory import TaskCall
 from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
 
 TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -53,6 +54,7 @@ class Arrival:
         fingerprint: Digest of its body, if it has an Idempotency-Key.
         detached: The client does not wait.
         default_slo: Objective of a request that names none; None for the configured default.
+        task: The task that it belongs to; None if it stands alone.
     """
 
     id: RequestId
@@ -61,6 +63,7 @@ class Arrival:
     fingerprint: str = ""
     detached: bool = False
     default_slo: Slo | None = None
+    task: TaskCall | None = None
 
 
 def to_metadata(
@@ -80,11 +83,13 @@ def to_metadata(
     """
     if arrival.default_slo is not None:
         limits = limits.model_copy(update={"default_slo": arrival.default_slo})
-    objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns)
+    urgency = None if arrival.task is None else arrival.task.urgency
+    objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns, urgency)
     cls = classes.of(served.spec.id, objective.slo, body.priority, arrival.now_ns)
+    cls = clusters.of(cls, len(prompt_ids))
     return RequestMetadata(
         id=arrival.id,
-        cls=clusters.of(cls, len(prompt_ids)),
+        cls=cls.missed() if objective.late else cls,
         tenant=tenant(body, arrival.headers),
         slo=objective.slo,
         on_miss=objective.on_miss,
@@ -111,11 +116,20 @@ def _extensions(
 ) -> RequestExtensions:
     least = p_met_min(body.slo, arrival.headers, limits) or None
     promised = p_met(body.slo, arrival.headers)
-    logprobs = body.engine_logprobs
-    if least is None and promised is None and objective.deadline_ms is None and logprobs is None:
+    logprobs, task = body.engine_logprobs, arrival.task
+    optional = (least, promised, objective.deadline_ms, logprobs, task)
+    if all(each is None for each in optional):
         return NO_REQUEST_EXTENSIONS
     cls = NO_CLASS_EXTENSIONS if promised is None else ClassExtensions(p_met=promised)
-    return RequestExtensions(cls=cls, p_met=least, deadline_ms=objective.deadline_ms, logprobs=logprobs)
+    return RequestExtensions(
+        cls=cls,
+        p_met=least,
+        deadline_ms=objective.deadline_ms,
+        logprobs=logprobs,
+        task_id=None if task is None else task.key.id,
+        task_calls=None if task is None or task.calls_left is None else task.calls_left - 1,
+        task_deadline_ns=None if task is None else task.deadline_ns,
+    )
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:

@@ -49,8 +49,8 @@ from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
 
-LATE_OF: Final = 1000
-"""Newest requests among which late ones are looked for, or `limit` if that is larger."""
+LOOKED_AT: Final = 1000
+"""Newest requests among which late ones and those of a task are looked for, or `limit` if that is larger."""
 
 _DIGITS_MAX: Final = 20
 
@@ -67,15 +67,20 @@ async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
 
 
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests]:
-    """Answer GET /admin/v1/requests?state=&model=&late=&limit=: requests, newest first; or only late ones."""
+    """Answer GET /admin/v1/requests?state=&model=&late=&task=&limit=: requests, newest first.
+
+    With `late` only late ones, with `task` only calls of the task of this name.
+    """
     query, limit = request.query_params, list_limit(request.query_params.get("limit"))
-    late = _flag("late", query.get("late"))
+    late, task = _flag("late", query.get("late")), query.get("task")
     where = RequestFilter(
         state=_state(query.get("state")),
         model=query.get("model"),
-        limit=max(limit, LATE_OF) if late else limit,
+        limit=limit if task is None and not late else max(limit, LOOKED_AT),
     )
-    found = [_request(gateway, record) for record in await gateway.store.records(where)]
+    records = await gateway.store.records(where)
+    of_task = [each for each in records if task in (None, each.metadata.extensions.task_id)]
+    found = [_request(gateway, record) for record in of_task]
     return Json({"requests": [each for each in found if not late or each["met"] is False][:limit]})
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Struct
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown
@@ -181,8 +182,19 @@ def _whole(value: Any) -> Any:
 def _slo(slo: pb.Slo) -> dict[str, Any]:
     plain = {field.name: value for field, value in slo.ListFields()}
     if "deadline_at" in plain:
-        plain["deadline_at"] = slo.deadline_at.seconds + slo.deadline_at.nanos / 1e9
+        plain["deadline_at"] = _seconds(slo.deadline_at)
+    if "task" in plain:
+        plain["task"] = _task(slo.task)
     return plain
+
+
+def _task(task: pb.Task) -> dict[str, Any]:
+    plain = {field.name: value for field, value in task.ListFields()}
+    return plain | ({"deadline_at": _seconds(task.deadline_at)} if "deadline_at" in plain else {})
+
+
+def _seconds(time: Timestamp) -> float:
+    return time.seconds + time.nanos / 1e9
 
 
 def _message(message: pb.Message) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.tasks.memory import TaskMemory
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.keys.key_ring import KeyRing
 from qlm.gateway.observability.metrics import GatewayMetrics
@@ -141,11 +142,12 @@ def create_gateway(
     served, faults = ServedModels(models), faults or FaultLog()
     metrics = _metrics(limits, registry, exposures)
     spans = RequestSpans(tracer)
-    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults)
+    tasks = TaskMemory()
+    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks)
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
     publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, limits.publish_timeout_s)
-    intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers)
+    intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers, tasks)
     return Gateway(
         models=served,
         broker=broker,

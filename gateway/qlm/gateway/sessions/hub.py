@@ -19,7 +19,7 @@ from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.gateway.api.errors import STOPPING, unavailable
 from qlm.gateway.core.answer_text import answer_text
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.core.session import Mode, Session, Timing
+from qlm.gateway.core.session import Mode, Session
 from qlm.gateway.core.session_events import (
     Action,
     CancelRequest,
@@ -35,11 +35,12 @@ from qlm.gateway.core.session_events import (
     StopGeneration,
     Tick,
 )
+from qlm.gateway.core.tasks.memory import TaskMemory
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.sessions.output_store import OutputStore
 from qlm.gateway.sessions.sink import Sink
-from qlm.gateway.sessions.subscription import NEVER_NS, Subscription
+from qlm.gateway.sessions.subscription import NEVER_NS, Subscription, timing_of
 from qlm.gateway.tokenizers.served_models import ServedModels
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Hub:
         metrics: GatewayMetrics,
         spans: RequestSpans,
         faults: FaultLog,
+        calls: TaskMemory,
     ) -> None:
         """Make a hub without subscriptions; `run` starts it."""
         self.gateway_id = gateway_id
@@ -83,6 +85,7 @@ class Hub:
         self._limits = limits
         self._metrics = metrics
         self._spans = spans
+        self._calls = calls
         self._subscriptions: dict[RequestId, list[Subscription]] = {}
         self._timers: list[tuple[int, int, Subscription]] = []
         self._order = itertools.count()
@@ -125,7 +128,7 @@ class Hub:
             ApiError: Its model is not served here, or this gateway is stopping.
         """
         text = answer_text(metadata, self._models.named(metadata.model).tokenizer)
-        timing, now_ns = self._timing(grace_s), self._clock.now_ns()
+        timing, now_ns = timing_of(self._limits, grace_s), self._clock.now_ns()
         session = Session(metadata, text, mode, timing, now_ns, shown, replays=replays)
         if self._closed:
             raise unavailable("this gateway is stopping; try again", STOPPING)
@@ -201,17 +204,6 @@ class Hub:
 
     def _all(self) -> list[Subscription]:
         return [each for subscriptions in self._subscriptions.values() for each in subscriptions]
-
-    def _timing(self, grace_s: float) -> Timing:
-        limits = self._limits
-        return Timing(
-            keepalive_ns=_ns(limits.keepalive_s),
-            poll_ns=_ns(limits.poll_s),
-            poll_max_ns=_ns(limits.poll_max_s),
-            grace_ns=_ns(grace_s),
-            lost_after_ns=_ns(limits.lost_after_s),
-            unknown_after_ns=_ns(limits.unknown_after_s),
-        )
 
     # --- announcements and time
 
@@ -311,6 +303,7 @@ class Hub:
         metadata, now_ns, times = subscription.metadata, self._clock.now_ns(), subscription.session.times
         judged = attainment(metadata, times, outcome=final.outcome, ended_ns=now_ns, tokens=final.offset)
         final = replace(final, attainment=judged)
+        self._calls.ended(metadata, times.first_ns if final.outcome.ok else None, now_ns)
         self._metrics.ended(metadata, final, times, now_ns, subscription.predicted_s)
         self._spans.ended(metadata, final, times.first_ns, now_ns)
         subscription.sink.final(final)
@@ -342,7 +335,3 @@ class Hub:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * 1e9)

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any, Final
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.ids import ModelId, RequestId, TokenIds
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata, RequestState
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError, retry_headers
+from qlm.gateway.api.objective import task_deadline_ns
 from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, Asking, tenant, to_metadata, with_prompt
 from qlm.gateway.core.admission import Refuse, decide, overload
@@ -24,6 +25,7 @@ from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_call
 from qlm.gateway.core.session import Mode
+from qlm.gateway.core.tasks.memory import TaskCall, TaskKey, TaskMemory, call_again
 from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
@@ -90,6 +92,7 @@ class Intake:
         load: LoadWatch,
         publisher: Publisher,
         render_tiers: RenderTiers,
+        tasks: TaskMemory,
     ) -> None:
         self._models = models
         self._encoder = encoder
@@ -101,6 +104,7 @@ class Intake:
         self._load = load
         self._publisher = publisher
         self._render_tiers = render_tiers
+        self._tasks = tasks
         self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
         self._retries = SdkRetries()
 
@@ -183,6 +187,7 @@ class Intake:
         """
         now_ns = self._clock.now_ns()
         served = self._models.chosen(body.model)
+        task_ends_ns = task_deadline_ns(body.slo, now_ns)
         key = headers.get(KEY_HEADER)
         grace_s = self._grace_s(body, returns=returns or key is not None)
         id, digest = self._new_id(), ""
@@ -191,14 +196,6 @@ class Intake:
             id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
-        arrival = Arrival(
-            id=id,
-            headers=headers,
-            now_ns=now_ns,
-            fingerprint=digest,
-            detached=detached,
-            default_slo=default_slo,
-        )
         rendered = await render(self._render_tiers, served.spec.id, body, plain)
         if rendered is None:
             prompt_ids = await self._encoder.encode(body, served.tokenizer)
@@ -209,6 +206,15 @@ class Intake:
             # awaited, so no third attempt can come between.
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
+        arrival = Arrival(
+            id=id,
+            headers=headers,
+            now_ns=now_ns,
+            fingerprint=digest,
+            detached=detached,
+            default_slo=default_slo,
+            task=self._task_call(body, headers, served.spec.id, task_ends_ns, now_ns),
+        )
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
         if rendered is not None:
@@ -240,6 +246,7 @@ class Intake:
             now_ns=first.arrival_ns,
             fingerprint=first.fingerprint,
             detached=first.detached,
+            task=call_again(first),
         )
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
@@ -303,6 +310,15 @@ class Intake:
         verdict = decide(load, self._limits, metadata.cls, tokens, forecast, query, requests)
         if isinstance(verdict, Refuse):
             raise _refused(verdict)
+
+    def _task_call(
+        self, body: Body, headers: Mapping[str, str], model: ModelId, deadline_ns: int | None, now_ns: int
+    ) -> TaskCall | None:
+        if deadline_ns is None:
+            return None
+        assert body.slo is not None and body.slo.task is not None
+        key = TaskKey(tenant(body, headers), body.slo.task.id)
+        return self._tasks.arrived(key, model, deadline_ns, body.slo.task.calls_left, now_ns)
 
     def _grace_s(self, body: Asking, *, returns: bool) -> float:
         # Only clients with an Idempotency-Key, a resumable stream or retries can come back for the answer.

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from qlm.domain.attainment import recorded_attainment
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.formats.plain import slo_to_plain
 from qlm.domain.formats.token_logprobs import LogprobLog, TokenLogprob, decoded
 from qlm.domain.ids import RequestId
@@ -14,7 +15,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, unavailable
-from qlm.gateway.api.fields.requests import Objective, RequestStatus
+from qlm.gateway.api.fields.requests import Objective, RequestStatus, TaskFields
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.core.answer_text import answer_text, finish_reason
 from qlm.gateway.core.limits import GatewayLimits
@@ -93,7 +94,19 @@ def _objective(metadata: RequestMetadata) -> Objective:
     plain = slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}
     if (deadline_ms := metadata.extensions.deadline_ms) is not None:
         plain["deadline_ms"] = deadline_ms
+    if (task := _task(metadata.extensions)) is not None:
+        plain["task"] = task
     return cast("Objective", plain)
+
+
+def _task(extensions: RequestExtensions) -> TaskFields | None:
+    if extensions.task_id is None or extensions.task_deadline_ns is None:
+        return None
+    return {
+        "id": extensions.task_id,
+        "deadline_s": extensions.task_deadline_ns / 1e9,
+        "calls_left": None if extensions.task_calls is None else extensions.task_calls + 1,
+    }
 
 
 async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.request import RequestMetadata
-from qlm.gateway.core.session import Session
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session import Session, Timing
 from qlm.gateway.sessions.sink import Sink
 
 NEVER_NS: Final = 2**63
@@ -39,3 +40,19 @@ class Subscription:
     def metadata(self) -> RequestMetadata:
         """The request."""
         return self.session.metadata
+
+
+def timing_of(limits: GatewayLimits, grace_s: float) -> Timing:
+    """Return the intervals of a session whose client may be disconnected for `grace_s` seconds."""
+    return Timing(
+        keepalive_ns=_ns(limits.keepalive_s),
+        poll_ns=_ns(limits.poll_s),
+        poll_max_ns=_ns(limits.poll_max_s),
+        grace_ns=_ns(grace_s),
+        lost_after_ns=_ns(limits.lost_after_s),
+        unknown_after_ns=_ns(limits.unknown_after_s),
+    )
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

@@ -5,6 +5,7 @@ from typing import Final
 
 from qlm.domain.attainment import OutputTimes, attained
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, RequestId, TokenIds
 from qlm.domain.outcome import Outcome
@@ -13,12 +14,14 @@ from qlm.domain.request import Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.gateway.core.admission import Load, Refuse, accepted, decide, observe
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.simulator.cluster.arrivals import Arrivals
 from qlm.simulator.cluster.event_queue import EPOCH_NS, Rank
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.policies import Policy
-from qlm.simulator.results import REFUSED, Outcomes
+from qlm.simulator.results import NEVER, REFUSED, Outcomes
 from qlm.simulator.scenario import Scenario, Workload
+from qlm.simulator.tasks import ChosenObjective
 from qlm.store.core import plans, requests
 
 GATEWAY: Final = GatewayId("clients")
@@ -37,10 +40,9 @@ def request_number(id: str) -> int:
 class _Columns:
     """Columns of the workload as lists: reading one number of an array is slow."""
 
-    __slots__ = ("arrival_ns", "max_tokens", "model", "prompt_tokens", "slo_class", "tenant")
+    __slots__ = ("max_tokens", "model", "prompt_tokens", "slo_class", "tenant")
 
     def __init__(self, workload: Workload) -> None:
-        self.arrival_ns: list[int] = workload.arrival_ns.tolist()
         self.model: list[int] = workload.model.tolist()
         self.slo_class: list[int] = workload.slo_class.tolist()
         self.tenant: list[int] = workload.tenant.tolist()
@@ -77,6 +79,7 @@ class Clients:
         self._columns = _Columns(workload)
         self._outcomes = outcomes
         # Single numbers of an array are read and written twice as fast through a memoryview.
+        self._arrival_ns = outcomes.arrival_ns.data
         self._first_token_ns = outcomes.first_token_ns.data
         self._ended_ns = outcomes.ended_ns.data
         self._tokens = outcomes.tokens.data
@@ -88,6 +91,13 @@ class Clients:
         self._limits = GatewayLimits(queue_depth_max=scenario.queue_depth_max)
         self._load = Load()
         self._clusters = services.clusters
+        self._arrivals = Arrivals(services.event_queue, workload, self._arrive)
+        self._objectives = (
+            None
+            if workload.tasks is None or scenario.call_objectives is None
+            else scenario.call_objectives(workload.tasks)
+        )
+        self._chosen: dict[int, ChosenObjective] = {}
         self._classes = [
             [policy.classify(model.id, each.slo, each.priority) for each in scenario.slo_classes]
             for model in scenario.models
@@ -97,12 +107,7 @@ class Clients:
         """Schedule the first arrival, and refresh the load periodically."""
         self._services.on_output[GATEWAY] = self._on_output
         self._refresh_load(None)
-        self._schedule_arrival(0)
-
-    def _schedule_arrival(self, number: int) -> None:
-        if number < len(self._workload):
-            at_ns = EPOCH_NS + self._columns.arrival_ns[number]
-            self._event_queue.schedule(at_ns, Rank.ARRIVAL, number, self._arrive, number)
+        self._arrivals.start()
 
     def _refresh_load(self, _: object) -> None:
         if not self._services.store_down:
@@ -115,12 +120,14 @@ class Clients:
     def _arrive(self, number: int) -> None:
         self.submitted += 1
         self.last_ns = self._event_queue.now_ns
-        self._schedule_arrival(number + 1)
+        self._arrival_ns[number] = self.last_ns - EPOCH_NS
+        if self._objectives is not None:
+            self._chosen[number] = self._objectives.arrived(number, self.last_ns)
         columns = self._columns
         answer = decide(self._load, self._limits, self._class_of(number), columns.prompt_tokens[number])
         if isinstance(answer, Refuse) or self._services.broker_down or self._services.store_down:
             self._outcomes.outcome[number] = REFUSED
-            self._count_finished()
+            self._count_finished(1 + self._arrivals.following(number))
             return
         self._load = accepted(self._load)
         confirmed_ns = self._event_queue.now_ns + self._services.broker_ns + self._services.store_ns
@@ -141,23 +148,32 @@ class Clients:
 
     def _class_of(self, number: int) -> RequestClass:
         columns = self._columns
-        cls = self._classes[columns.model[number]][columns.slo_class[number]]
+        chosen = self._chosen.get(number)
+        if chosen is None:
+            cls = self._classes[columns.model[number]][columns.slo_class[number]]
+        else:
+            model = self._scenario.models[columns.model[number]].id
+            priority = self._scenario.slo_classes[columns.slo_class[number]].priority
+            cls = self._policy.classify(model, chosen.slo, priority)
+            cls = cls.missed() if chosen.late else cls
         return self._clusters.of(cls, columns.prompt_tokens[number])
 
     def _request(self, number: int) -> Request:
         columns, slo_class = self._columns, self._columns.slo_class[number]
         prompt_tokens = columns.prompt_tokens[number]
         objective = self._scenario.slo_classes[slo_class]
+        chosen = self._chosen.get(number)
         return Request(
             id=RequestId(f"r{number:07d}"),
             cls=self._class_of(number),
             tenant=self._workload.tenants[columns.tenant[number]],
-            slo=objective.slo,
+            slo=objective.slo if chosen is None else chosen.slo,
             on_miss=objective.on_miss,
-            arrival_ns=EPOCH_NS + columns.arrival_ns[number],
+            arrival_ns=EPOCH_NS + self._arrival_ns[number],
             prompt_tokens=prompt_tokens,
             sampling=_sampling(columns.max_tokens[number]),
             answer=_ANSWER,
+            extensions=NO_REQUEST_EXTENSIONS if chosen is None else chosen.extensions,
             prompt_ids=_prompt(prompt_tokens),
         )
 
@@ -182,14 +198,21 @@ class Clients:
         self._ended_ns[number] = at_ns - EPOCH_NS
         outcomes.outcome[number] = outcome.value
         times = self._times.pop(number)
-        met = attained(self._metadata.pop(number), times, ended_ns=at_ns, tokens=tokens)
+        metadata = self._metadata.pop(number)
+        met = attained(metadata, times, ended_ns=at_ns, tokens=tokens)
         if times.timeline is not None:
             outcomes.read(number, times.timeline)
         self._met[number] = outcome.ok and met is not False
-        self._count_finished()
+        if self._objectives is not None:
+            first_ns = self._first_token_ns[number]
+            self._objectives.ended(metadata, None if first_ns == NEVER else EPOCH_NS + first_ns, at_ns)
+        self._chosen.pop(number, None)
+        if outcome.ok:
+            self._arrivals.ended(number, at_ns)
+        self._count_finished(1 if outcome.ok else 1 + self._arrivals.following(number))
 
-    def _count_finished(self) -> None:
-        self.unfinished -= 1
+    def _count_finished(self, requests: int) -> None:
+        self.unfinished -= requests
         if not self.unfinished:
             self._event_queue.stop()
 

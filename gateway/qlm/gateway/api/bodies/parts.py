@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from qlm.domain.formats.field_checks import CALLS_MAX, NAME_CHARACTERS_MAX
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 
@@ -43,10 +44,23 @@ class StreamOptions(Strict):
     include_obfuscation: bool = False  # Accepted, not used
 
 
+class TaskBody(Strict):
+    """The task of several calls that a call belongs to; its deadline is that of the last call's answer."""
+
+    # Name of the task, the same in all of its calls; tasks of different tenants never meet.
+    id: Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+    # Deadline of the whole task: RFC 3339 with its offset from UTC, or seconds since the epoch, at most 30
+    # days ahead.
+    deadline_at: float | str
+    # Calls still to come, this one included; without, as many as earlier tasks of the tenant and model had.
+    calls_left: Annotated[int, Field(strict=True, ge=1, le=CALLS_MAX)] | None = None
+
+
 class SloBody(Strict):
     """The objective: a deadline, first-token and per-token times, or a first token and a reading speed.
 
-    A deadline may come beside the others: both count. Times are from 0.01 ms to 30 days.
+    A deadline may come beside the others: both count. Times are from 0.01 ms to 30 days. Or a task: the
+    call's deadline then follows from what its task has left.
     """
 
     deadline_ms: float | None = None  # The whole answer within this time of arrival
@@ -60,6 +74,8 @@ class SloBody(Strict):
     # A usual pace in place of `tokens_per_s`: 4.8 tokens per second for `reading`, 3.3 for `speech`. Without
     # `ttft_ms`, the first token within a second.
     reader: Literal["reading", "speech"] | None = None
+    # The task of several calls that this one belongs to, in place of all objectives above.
+    task: TaskBody | None = None
     # `serve` answers a late request late; `drop` ends it as `expired` when its deadline has passed.
     on_miss: Literal["serve", "drop"] = "serve"
     # Refuse (429) unless the objective is forecast to be met with this probability; without,

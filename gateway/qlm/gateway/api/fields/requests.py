@@ -18,6 +18,14 @@ class AcceptedRequest(TypedDict):
     status: RequestState  # Its state; not `queued` if a retry found it
 
 
+class TaskFields(TypedDict):
+    """The task of several calls that a request belongs to."""
+
+    id: str  # Its name
+    deadline_s: float  # Its deadline, seconds since the epoch
+    calls_left: int | None  # Calls still to come, this one included; null if its client did not say
+
+
 class Objective(TypedDict):
     """The objective of a request, without rounding; only the fields of its kind."""
 
@@ -26,6 +34,7 @@ class Objective(TypedDict):
     ttft_ms: NotRequired[float]  # The first token within this time of arrival
     tpot_ms: NotRequired[float | None]  # Time per token after it; null if not asked for
     tokens_per_s: NotRequired[float]  # Reading speed after it
+    task: NotRequired[TaskFields]  # Its task, from which its deadline follows
     on_miss: Literal["serve", "drop"]  # Whether it is served or dropped once its deadline has passed
 
 

@@ -98,7 +98,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Slo(_message.Message):
-    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met", "reader")
+    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met", "reader", "task")
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
     TTFT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class Slo(_message.Message):
     P_MET_MIN_FIELD_NUMBER: _ClassVar[int]
     P_MET_FIELD_NUMBER: _ClassVar[int]
     READER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     deadline_ms: float
     deadline_at: _timestamp_pb2.Timestamp
     ttft_ms: float
@@ -117,7 +118,18 @@ class Slo(_message.Message):
     p_met_min: float
     p_met: float
     reader: str
-    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ..., reader: _Optional[str] = ...) -> None: ...
+    task: Task
+    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ..., reader: _Optional[str] = ..., task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("id", "deadline_at", "calls_left")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    deadline_at: _timestamp_pb2.Timestamp
+    calls_left: int
+    def __init__(self, id: _Optional[str] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., calls_left: _Optional[int] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "ended")
@@ -286,20 +298,32 @@ class RequestStatus(_message.Message):
     def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., status: _Optional[str] = ..., outcome: _Optional[str] = ..., cancel_requested: _Optional[bool] = ..., arrival_s: _Optional[float] = ..., deadline_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., slo: _Optional[_Union[Objective, _Mapping]] = ..., service_tier: _Optional[str] = ..., priority: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., instance: _Optional[str] = ..., met: _Optional[bool] = ..., late_by_s: _Optional[float] = ...) -> None: ...
 
 class Objective(_message.Message):
-    __slots__ = ("kind", "deadline_ms", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss")
+    __slots__ = ("kind", "deadline_ms", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "task")
     KIND_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     TTFT_MS_FIELD_NUMBER: _ClassVar[int]
     TPOT_MS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     ON_MISS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     kind: str
     deadline_ms: float
     ttft_ms: float
     tpot_ms: float
     tokens_per_s: float
     on_miss: str
-    def __init__(self, kind: _Optional[str] = ..., deadline_ms: _Optional[float] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ...) -> None: ...
+    task: TaskStatus
+    def __init__(self, kind: _Optional[str] = ..., deadline_ms: _Optional[float] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., task: _Optional[_Union[TaskStatus, _Mapping]] = ...) -> None: ...
+
+class TaskStatus(_message.Message):
+    __slots__ = ("id", "deadline_s", "calls_left")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    CALLS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    deadline_s: float
+    calls_left: int
+    def __init__(self, id: _Optional[str] = ..., deadline_s: _Optional[float] = ..., calls_left: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()

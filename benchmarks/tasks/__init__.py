@@ -1,0 +1,1 @@
+"""Benchmark of deadlines for tasks of several calls."""

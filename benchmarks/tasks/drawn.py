@@ -25,7 +25,9 @@ FIRST_MEDIAN, GROWTH_MEDIAN, ANSWER_MEDIAN = 1_200.0, 350.0, 120.0
 CONTEXT_MAX: Final = 30_000
 PREFILL_S, TOKEN_S = 0.1, 0.0115
 """Time to a first token and per further one at light load, by which deadlines are drawn."""
-SLACK: Final = (1.3, 3.0)
+ARRIVALS_CV: Final = 3.0
+"""Coefficient of variation between arrivals of tasks: people start several at a time."""
+SLACK: Final = (1.1, 2.0)
 """A task's deadline, in multiples of what it takes at light load: drawn evenly between these."""
 
 Ints = npt.NDArray[np.int64]
@@ -37,7 +39,7 @@ class Size:
 
     Attributes:
         tasks: Their number.
-        tasks_per_s: Their rate; arrivals are Poisson.
+        tasks_per_s: Their rate; the times between arrivals are Gamma-distributed.
     """
 
     tasks: int
@@ -49,7 +51,8 @@ def draw(size: Size, seeds: Seeds) -> Workload:
     tasks = np.arange(size.tasks)
     low, high = np.log(CALLS[0]), np.log(CALLS[1] + 1)
     calls = np.floor(np.exp(seeds.rng("calls").uniform(low, high, size.tasks))).astype(np.int64)
-    starts = np.cumsum(seeds.rng("arrivals").exponential(1.0, size.tasks)) / size.tasks_per_s
+    shape = 1 / ARRIVALS_CV**2
+    starts = np.cumsum(seeds.rng("arrivals").gamma(shape, 1 / shape, size.tasks)) / size.tasks_per_s
     task = np.repeat(tasks, calls)
     first = np.diff(task, prepend=-1) > 0
     answers = _lengths(seeds, "answers", ANSWER_MEDIAN, 0.7, len(task), 8, 1_000)

@@ -29,19 +29,17 @@ class Urgency:
 def call_urgency(left_s: float, own: Normal, later: Normal) -> Urgency:
     """Return the urgency of a call.
 
-    All slack is the call's: it is due when the calls after it, with the pauses before them, just fit. A call
-    that needs no slack leaves it to the next one.
+    All slack is the call's: it is due when the calls after it, with the pauses before them, just fit at
+    their best. A call that needs no slack leaves it to the next one.
 
     Args:
         left_s: Time until the task's deadline; positive.
         own: Time of the call once it is served.
         later: Time of all calls after it, and of the pauses before them.
     """
-    best_s = _at_best_s(own + later)
-    if best_s >= left_s:
+    if _at_best_s(own + later) >= left_s:
         return Urgency(left_s, hopeless=True)
-    latest_s = left_s - later.mean
-    return Urgency(max(latest_s, left_s - _at_best_s(later), CALL_S_MIN), hopeless=False)
+    return Urgency(max(left_s - _at_best_s(later), min(left_s, CALL_S_MIN)), hopeless=False)
 
 
 def _at_best_s(time: Normal) -> float:

@@ -4,8 +4,8 @@ All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 
 streamed, an engine with a fixed latency of 50 ms.
 
 `annealing`, `attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `live-page`,
-`motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streams`, `telemetry` or `waiting` as the
-first word runs that one instead (each has --help).
+`motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streams`, `tasks`, `telemetry` or
+`waiting` as the first word runs that one instead (each has --help).
 """
 
 import argparse
@@ -40,6 +40,7 @@ from benchmarks.motion import drawn
 from benchmarks.overhead import run as overhead
 from benchmarks.soak import run as soak
 from benchmarks.streams import run as streams
+from benchmarks.tasks import run as tasks
 
 BODY: dict[str, Any] = {
     "model": "mistral-7b",
@@ -68,6 +69,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "soak": soak.main,
     "streaming": streaming_mixed.main,
     "streams": streams.main,
+    "tasks": tasks.main,
     "telemetry": telemetry.main,
     "waiting": waiting.main,
 }

@@ -1,13 +1,14 @@
 """Classes, groups, queues, requests: their invariants and their plain form."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError, UndecodableDataError
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.formats.plain import (
     metadata_from_plain,
     metadata_to_plain,
@@ -96,6 +97,13 @@ def test_request_metadata_is_the_request_without_its_prompt() -> None:
 def test_only_requests_that_asked_for_it_are_dropped_at_their_deadline() -> None:
     assert a_request(deadline_ms=10).drop_at_ns is None
     assert a_request(deadline_ms=10, on_miss=OnMiss.DROP).drop_at_ns == 10_000_000
+
+
+def test_a_call_of_a_task_is_dropped_at_the_deadline_of_the_task() -> None:
+    of_task = RequestExtensions(task_id="t", task_deadline_ns=99_000_000)
+    call = replace(a_request(deadline_ms=10, on_miss=OnMiss.DROP), extensions=of_task)
+    assert call.drop_at_ns == 99_000_000
+    assert replace(call, on_miss=OnMiss.SERVE).drop_at_ns is None
 
 
 @pytest.mark.parametrize(

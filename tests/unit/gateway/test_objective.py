@@ -1,10 +1,12 @@
 import pytest
+from pydantic import ValidationError
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.api.bodies.parts import SloBody
-from qlm.gateway.api.objective import Objective, choose, p_met_min, tier_of
+from qlm.gateway.api.objective import Objective, choose, p_met_min, task_deadline_ns, tier_of
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.tasks.urgency import Urgency
 
 LIMITS = GatewayLimits()
 NOW_NS = 1_800_000_000_000_000_000
@@ -178,3 +180,44 @@ def test_a_header_that_is_no_such_probability_is_named(text: str) -> None:
         InvalidValueError, match=r"x-qlm-p-met-min is .*; expected a probability from 0 to 0\.999"
     ):
         p_met_min(None, {"x-qlm-p-met-min": text}, LIMITS)
+
+
+TASK = {"id": "t", "deadline_at": NOW_S + 60}
+
+
+def test_a_task_has_a_deadline_as_a_time() -> None:
+    assert task_deadline_ns(SloBody.model_validate({"task": TASK}), NOW_NS) == NOW_NS + 60 * 10**9
+    assert task_deadline_ns(SloBody.model_validate({"deadline_ms": 5}), NOW_NS) is None
+    assert task_deadline_ns(None, NOW_NS) is None
+
+
+@pytest.mark.parametrize(
+    ("slo", "named"),
+    [
+        ({"task": TASK | {"deadline_at": NOW_S}}, r"slo\.task\.deadline_at"),
+        ({"task": TASK | {"deadline_at": NOW_S + 31 * 24 * 3600}}, r"slo\.task\.deadline_at"),
+        ({"task": TASK | {"deadline_at": "soon"}}, r"slo\.task\.deadline_at"),
+        ({"task": TASK, "deadline_ms": 5000}, r"slo is \['deadline_ms', 'task'\]"),
+        ({"task": TASK, "ttft_ms": 500}, r"slo is \['task', 'ttft_ms'\]"),
+    ],
+    ids=str,
+)
+def test_a_wrong_task_is_refused_by_name(slo: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        task_deadline_ns(SloBody.model_validate(slo), NOW_NS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"id": ""}, {"id": "t" * 101}, {"calls_left": 0}, {"calls_left": -1}, {"calls_left": 1.5}, {"calls": 3}],
+    ids=str,
+)
+def test_a_task_has_fields_in_their_bounds_only(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SloBody.model_validate({"task": TASK | changes})
+
+
+def test_the_urgency_of_a_call_is_its_objective() -> None:
+    body = SloBody.model_validate({"task": TASK, "on_miss": "drop"})
+    made = choose(body, {}, "auto", LIMITS, NOW_NS, Urgency(7.5, hopeless=True))
+    assert made == Objective(DeadlineSlo(deadline_ms=7500), OnMiss.DROP, late=True)

@@ -3,7 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from qlm.gateway.api.bodies.parts import SloBody
+from qlm.gateway.api.bodies.parts import SloBody, TaskBody
+from qlm.gateway.api.fields.requests import TaskFields
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.rendered_fields import RENDERED
 from qlm.gateway.api.schema import ChatBody, CompletionBody
@@ -40,4 +41,6 @@ def test_grpc_requests_have_the_fields_of_http() -> None:
     http = set(CompletionBody.model_fields) | set(ChatBody.model_fields)
     assert fields_of(pb.GenerateRequest) - RPC_ONLY == http - HTTP_ONLY
     assert fields_of(pb.Slo) == set(SloBody.model_fields)
+    assert fields_of(pb.Task) == set(TaskBody.model_fields)
+    assert fields_of(pb.TaskStatus) == set(TaskFields.__annotations__)
     assert fields_of(pb.Message) == set(Message.model_fields) - MESSAGE_HTTP_ONLY

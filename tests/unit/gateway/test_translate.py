@@ -16,6 +16,8 @@ from qlm.gateway.api.schema import parse_chat, parse_completion
 from qlm.gateway.api.translate import Arrival, chat_messages, to_metadata, with_prompt
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.tasks.memory import TaskCall, TaskKey
+from qlm.gateway.core.tasks.urgency import Urgency
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.tokenizers.byte import ByteTokenizer
 
@@ -195,3 +197,17 @@ def test_a_promise_goes_with_the_request_to_its_class() -> None:
         InvalidValueError, match=r"x-qlm-p-met is .*; expected a probability from 0 to 0\.999"
     ):
         metadata({"x-qlm-p-met": "1"})
+
+
+def test_a_call_of_a_task_carries_its_task_and_waits_in_the_class_of_its_urgency() -> None:
+    body = parse_completion({"model": "m", "prompt": list(PROMPT)})
+    for hopeless in (False, True):
+        call = TaskCall(
+            key=TaskKey("default", "t"), deadline_ns=9 * 10**9, calls_left=3, urgency=Urgency(2.0, hopeless)
+        )
+        arrival = Arrival(id=RequestId("r"), headers={}, now_ns=5_000_000_000, task=call)
+        made = to_metadata(body, PROMPT, SERVED, LIMITS, arrival, CLASSES)
+        assert made.slo == DeadlineSlo(deadline_ms=2000)
+        assert made.cls.late is hopeless
+        extensions = made.extensions
+        assert (extensions.task_id, extensions.task_calls, extensions.task_deadline_ns) == ("t", 2, 9 * 10**9)

@@ -1,0 +1,90 @@
+"""Calls of a task over both doors, to a real store and broker."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc import aio
+
+from qlm.domain.slo import DeadlineSlo
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
+from support.gateway import Cluster, running_cluster
+from support.rpc import Stream, rpc_gateway
+from support.rpc_calls import CODE, completion, refusal
+
+LASTS_S = 600
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as running:
+        yield running
+
+
+def body(task: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": "emulated", "prompt": "Hi", "slo": {"task": task}, **more}
+
+
+async def test_both_doors_queue_equal_calls_and_show_their_task(cluster: Cluster) -> None:
+    ends_s = int(time.time()) + LASTS_S
+    task = {"id": "fix-tests", "deadline_at": ends_s, "calls_left": 3}
+    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+        answered = await http.post("/v1/completions", json=body(task, user="team-a"))
+        assert answered.status_code == 200
+        shown = (await http.get(f"/v1/requests/{answered.headers['x-request-id']}")).json()
+    async with rpc_gateway(cluster) as (address, _), aio.insecure_channel(address) as channel:
+        stub: Any = QlmStub(channel)
+        slo = pb.Slo(task=pb.Task(id="fix-tests", deadline_at=Timestamp(seconds=ends_s), calls_left=3))
+        stream = await Stream().read(stub.Generate(completion(slo=slo, user="team-a")))
+        assert stream.started is not None
+        status = (await stub.Get(pb.GetRequest(id=stream.started.id))).request
+    by_http, by_rpc = cluster.agent.leased
+    assert by_http.extensions == by_rpc.extensions
+    assert (by_http.extensions.task_id, by_http.extensions.task_calls) == ("fix-tests", 2)
+    for request in (by_http, by_rpc):
+        assert isinstance(request.slo, DeadlineSlo)
+        assert request.deadline_ns is not None
+        assert request.arrival_ns < request.deadline_ns <= ends_s * 10**9
+    assert shown["slo"]["task"] == {"id": "fix-tests", "deadline_s": ends_s, "calls_left": 3}
+    assert status.slo.task == pb.TaskStatus(id="fix-tests", deadline_s=ends_s, calls_left=3)
+
+
+async def test_both_doors_refuse_a_wrong_task_by_the_same_name(cluster: Cluster) -> None:
+    past_s = int(time.time()) - 1
+    wrong = [({"id": "t", "deadline_at": past_s}, "slo.task.deadline_at")]
+    wrong += [({"id": "t", "deadline_at": past_s + LASTS_S, "calls_left": 0}, "slo.task.calls_left")]
+    wrong += [({"id": "t" * 101, "deadline_at": past_s + LASTS_S}, "slo.task.id")]
+    wrong += [({"deadline_at": past_s + LASTS_S}, "slo.task.id"), ({"id": "t"}, "slo.task.deadline_at")]
+    async with rpc_gateway(cluster) as (address, _), aio.insecure_channel(address) as channel:
+        stub: Any = QlmStub(channel)
+        async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+            for task, field in wrong:
+                refused = await http.post("/v1/completions", json=body(task))
+                assert refused.status_code == 400
+                assert refused.json()["error"]["param"] == field
+                given = dict(task)
+                if "deadline_at" in task:
+                    given["deadline_at"] = Timestamp(seconds=task["deadline_at"])
+                failure = await refusal(stub.Generate(completion(slo=pb.Slo(task=pb.Task(**given)))))
+                assert failure.code is CODE.INVALID_ARGUMENT
+                assert field in failure.message
+
+
+async def test_operators_list_the_calls_of_a_task(cluster: Cluster) -> None:
+    ends_s = int(time.time()) + LASTS_S
+    url = await cluster.gateway()
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=20) as http,
+        httpx.AsyncClient(base_url=cluster.admin_urls[url], timeout=20) as admin,
+    ):
+        for id in ("one", "other", "one"):
+            sent = await http.post("/v1/completions", json=body({"id": id, "deadline_at": ends_s}))
+            assert sent.status_code == 200
+        listed = (await admin.get("/admin/v1/requests", params={"task": "one"})).json()["requests"]
+    assert [each["slo"]["task"]["id"] for each in listed] == ["one", "one"]
+    assert all(each["slo"]["task"]["calls_left"] is None for each in listed)

@@ -1,0 +1,100 @@
+"""Workloads of tasks: each call arrives a pause after the one before it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.tasks.drawn import CALLS, PAUSE_MAX_S, Size, draw
+from benchmarks.tasks.rules import RULES
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.slo import DeadlineSlo
+from qlm.simulator.report import requests_csv, summary
+from qlm.simulator.results import REFUSED, SimulationResult
+from qlm.simulator.scenario import SloClass, Workload
+from qlm.simulator.seeds import Seeds
+from qlm.simulator.tasks import TaskCalls
+from support.simulation import run, scenario
+
+SIZE = Size(tasks=8, tasks_per_s=0.5)
+CALL = SloClass(name="call", slo=DeadlineSlo(deadline_ms=60_000))
+
+
+def short(seeds: Seeds) -> Workload:
+    """Return tasks whose prompts fit the small models of tests."""
+    drawn = draw(SIZE, seeds)
+    return replace(
+        drawn, prompt_tokens=np.minimum(drawn.prompt_tokens, 3_000), prefixes=(), prefix_tokens=None
+    )
+
+
+def simulated(rule: str | None = "slo.task", *, queue_depth_max: int = 1_000_000) -> SimulationResult:
+    make = None if rule is None else RULES[rule]
+    subject = replace(scenario(short, instances=1), slo_classes=(CALL,), call_objectives=make)
+    return run(replace(subject, queue_depth_max=queue_depth_max), policy="qlm")
+
+
+@pytest.mark.parametrize("rule", [None, *RULES])
+def test_each_call_arrives_a_pause_after_the_end_of_the_one_before(rule: str | None) -> None:
+    result = simulated(rule)
+    tasks, outcomes = result.workload.tasks, result.outcomes
+    assert tasks is not None
+    assert set(outcomes.outcome) <= {"stop", "length"}
+    later = np.flatnonzero(np.diff(tasks.task) == 0) + 1
+    assert np.array_equal(outcomes.arrival_ns[later] - outcomes.ended_ns[later - 1], tasks.pause_ns[later])
+    first = np.flatnonzero(np.diff(tasks.task, prepend=-1))
+    assert np.array_equal(outcomes.arrival_ns[first], result.workload.arrival_ns[first])
+    assert summary(result)["unfinished"] == 0
+
+
+def test_equal_seeds_give_equal_bytes() -> None:
+    assert requests_csv(simulated()) == requests_csv(simulated())
+
+
+def test_calls_after_a_refused_one_never_come() -> None:
+    result = simulated(queue_depth_max=0)
+    tasks = result.workload.tasks
+    assert tasks is not None
+    first = np.diff(tasks.task, prepend=-1) > 0
+    refused = np.array([each == REFUSED for each in result.outcomes.outcome])
+    assert np.array_equal(refused, first)
+    assert np.all(result.outcomes.arrival_ns[~first] < 0)
+
+
+def test_drawn_tasks_are_as_described() -> None:
+    work = draw(Size(tasks=200, tasks_per_s=1.0), Seeds(5))
+    tasks = work.tasks
+    assert tasks is not None
+    first = np.diff(tasks.task, prepend=-1) > 0
+    calls = np.bincount(tasks.task)
+    assert CALLS[0] == calls.min() and calls.max() <= CALLS[1]
+    assert np.all(tasks.pause_ns[first] == 0)
+    assert tasks.pause_ns.max() <= PAUSE_MAX_S * 1e9
+    assert np.all(np.diff(work.prompt_tokens)[~first[1:]] >= 0), "prompts grow within a task"
+    assert np.all(tasks.deadline_ns > work.arrival_ns)
+    assert tasks.calls_left()[first].tolist() == calls.tolist()
+
+
+def columns(**changes: np.ndarray) -> Callable[[], TaskCalls]:
+    given = {"task": np.array([0, 0, 1]), "pause_ns": np.zeros(3, int), "deadline_ns": np.ones(3, int)}
+    return lambda: TaskCalls(**(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (columns(task=np.array([1, 0, 0])), "tasks.task"),
+        (columns(pause_ns=np.array([0, -1, 0])), "tasks.pause_ns"),
+        (columns(deadline_ns=np.ones(2, int)), "tasks.deadline_ns"),
+    ],
+)
+def test_wrong_tasks_are_refused_by_name(make: Callable[[], TaskCalls], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        make()
+
+
+def test_the_first_requests_keep_their_tasks() -> None:
+    tasks = columns()()
+    assert tasks.first(2).task.tolist() == [0, 0]
+    assert tasks.calls_left().tolist() == [2, 1, 1]

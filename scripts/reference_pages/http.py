@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from qlm.gateway.api.bodies.files import Lifetime
-from qlm.gateway.api.bodies.parts import SloBody, StreamOptions
+from qlm.gateway.api.bodies.parts import SloBody, StreamOptions, TaskBody
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
@@ -61,6 +61,7 @@ Unknown headers and query parameters are ignored."""
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     StreamOptions: "`stream_options`",
     SloBody: "`slo`",
+    TaskBody: "`slo.task`",
     Message: "`messages[]`",
     TextPart: "`messages[].content[]`",
     ToolCall: "`messages[].tool_calls[]`",

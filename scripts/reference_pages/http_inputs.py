@@ -18,7 +18,7 @@ from qlm.gateway.api.objective import (
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
-from qlm.gateway.http.admin import LATE_OF, LIST_DEFAULT, LIST_MAX
+from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX, LOOKED_AT
 from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.files.admin import LISTED_DEFAULT, LISTED_MAX
 from qlm.gateway.http.files.common import PAGE_MAX
@@ -114,8 +114,9 @@ _QUERY: Final[Mapping[str, Input]] = {
     "late": Input(
         "text",
         "`true` or `false`",
-        f"Only requests that missed their objective, or are late already, of the newest {LATE_OF}.",
+        f"Only requests that missed their objective, or are late already, of the newest {LOOKED_AT}.",
     ),
+    "task": Input("text", "", f"Only calls of the task of this name, of the newest {LOOKED_AT}."),
     "after": Input("text", "", "An id of the list, behind which the answer begins."),
     "order": Input("text", "`desc` or `asc`", "The last item first, or the first one; `desc` if not given."),
     "tenant": Input("text", "", "Only batches of this tenant."),

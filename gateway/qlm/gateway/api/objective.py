@@ -141,8 +141,9 @@ def task_deadline_ns(body: SloBody | None, now_ns: int) -> int | None:
     if given := _given(body):
         expected = "task alone: the deadline of a call follows from what its task has left"
         raise InvalidValueError("slo", sorted(given | {"task"}), expected)
-    left_ms = _until("slo.task.deadline_at", body.task.deadline_at, now_ns)
-    return now_ns + round(left_ms * NS_PER_MS)
+    field, time = "slo.task.deadline_at", body.task.deadline_at
+    _until(field, time, now_ns)
+    return round(_at_ms(field, time) * 1000) * (NS_PER_MS // 1000)  # microseconds are exact as floats
 
 
 def _given(body: SloBody) -> set[str]:
@@ -196,12 +197,15 @@ def _contradictory(given: set[str]) -> InvalidValueError:
 
 def _until(field: str, time: float | str, now_ns: int) -> float:
     """Return the milliseconds from now to an absolute deadline."""
-    at_ms = time * 1000 if isinstance(time, (int, float)) else _rfc3339_ms(field, time)
-    left_ms = at_ms - now_ns / NS_PER_MS
+    left_ms = _at_ms(field, time) - now_ns / NS_PER_MS
     if not 0 < left_ms <= DEADLINE_MAX_MS:
         days = DEADLINE_MAX_MS // 86_400_000
         raise InvalidValueError(field, time, f"a time in the next {days} days")
     return left_ms
+
+
+def _at_ms(field: str, time: float | str) -> float:
+    return time * 1000 if isinstance(time, (int, float)) else _rfc3339_ms(field, time)
 
 
 def _rfc3339_ms(field: str, text: str) -> float:

@@ -56,7 +56,7 @@ async def test_both_doors_queue_equal_calls_and_show_their_task(cluster: Cluster
 
 async def test_both_doors_refuse_a_wrong_task_by_the_same_name(cluster: Cluster) -> None:
     past_s = int(time.time()) - 1
-    wrong = [({"id": "t", "deadline_at": past_s}, "slo.task.deadline_at")]
+    wrong: list[tuple[dict[str, Any], str]] = [({"id": "t", "deadline_at": past_s}, "slo.task.deadline_at")]
     wrong += [({"id": "t", "deadline_at": past_s + LASTS_S, "calls_left": 0}, "slo.task.calls_left")]
     wrong += [({"id": "t" * 101, "deadline_at": past_s + LASTS_S}, "slo.task.id")]
     wrong += [({"deadline_at": past_s + LASTS_S}, "slo.task.id"), ({"id": "t"}, "slo.task.deadline_at")]

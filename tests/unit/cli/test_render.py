@@ -4,6 +4,7 @@ import asyncio
 import io
 import time
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.layout import Table
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
@@ -171,6 +173,20 @@ async def test_a_long_id_survives_a_narrow_terminal(cluster: Cluster) -> None:
     await cluster.store.enqueue(a_request("r" * 40, model=M).metadata())
     text = text_of(render.requests(await get(cluster, "/admin/v1/requests")), width=60)
     assert "r" * 40 in text
+
+
+async def test_tasks_are_shown_beside_requests_if_there_are_any(cluster: Cluster) -> None:
+    await cluster.store.enqueue(a_request("alone", model=M).metadata())
+    text = text_of(render.requests(await get(cluster, "/admin/v1/requests")), width=200)
+    assert "calls left" not in text
+    task = RequestExtensions(task_id="fix-tests", task_calls=2, task_deadline_ns=time.time_ns() + 10**14)
+    call = a_request("call", model=M, deadline_ms=9_000).metadata()
+    await cluster.store.enqueue(replace(call, extensions=task))
+    text = text_of(render.requests(await get(cluster, "/admin/v1/requests")), width=200)
+    assert "calls left" in text
+    (line,) = [each for each in text.splitlines() if "fix-tests" in each]
+    assert line.split()[0] == "call"
+    assert line.split()[-4:-1] == ["fix-tests", "3", "in"]
 
 
 async def test_an_unknown_request_is_refused_with_the_gateways_words(cluster: Cluster) -> None:

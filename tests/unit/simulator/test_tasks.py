@@ -12,12 +12,12 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import DeadlineSlo
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.results import REFUSED, SimulationResult
-from qlm.simulator.scenario import SloClass, Workload
+from qlm.simulator.scenario import BrokerOutage, Fault, SloClass, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.tasks import TaskCalls
 from support.simulation import run, scenario
 
-SIZE = Size(tasks=8, tasks_per_s=0.5)
+SIZE = Size(tasks=5, tasks_per_s=0.5)
 CALL = SloClass(name="call", slo=DeadlineSlo(deadline_ms=60_000))
 
 
@@ -29,10 +29,10 @@ def short(seeds: Seeds) -> Workload:
     )
 
 
-def simulated(rule: str | None = "slo.task", *, queue_depth_max: int = 1_000_000) -> SimulationResult:
+def simulated(rule: str | None = "slo.task", faults: tuple[Fault, ...] = ()) -> SimulationResult:
     make = None if rule is None else RULES[rule]
-    subject = replace(scenario(short, instances=1), slo_classes=(CALL,), call_objectives=make)
-    return run(replace(subject, queue_depth_max=queue_depth_max), policy="qlm")
+    subject = scenario(short, instances=1, faults=faults)
+    return run(replace(subject, slo_classes=(CALL,), call_objectives=make), policy="qlm")
 
 
 @pytest.mark.parametrize("rule", [None, *RULES])
@@ -53,7 +53,7 @@ def test_equal_seeds_give_equal_bytes() -> None:
 
 
 def test_calls_after_a_refused_one_never_come() -> None:
-    result = simulated(queue_depth_max=0)
+    result = simulated(faults=(BrokerOutage(at_s=0.0, for_s=1e4),))
     tasks = result.workload.tasks
     assert tasks is not None
     first = np.diff(tasks.task, prepend=-1) > 0

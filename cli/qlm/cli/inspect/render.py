@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from qlm.cli.inspect.layout import Column, Table, printable
 from qlm.domain.formats.clusters import ALL
@@ -183,12 +183,17 @@ def _ratio(count: float, of: float) -> str:
     return f"{count / of:.2f}" if of else "-"
 
 
+TASK_COLUMNS: Final = ("task", "calls left>", "task deadline")
+"""Columns of requests that belong to tasks; shown if any does."""
+
+
 def requests(data: dict[str, Any]) -> Table:
     """Lay out requests."""
     columns = ("request", "model", "state", "arrived", "deadline", "late", "prompt>", "output>", "instance")
+    of_tasks = any(_task(each) for each in data["requests"])
     return table(
         "requests",
-        (*columns, "task", "calls left>", "task deadline"),
+        columns + TASK_COLUMNS * of_tasks,
         (
             (
                 each["id"],
@@ -200,7 +205,7 @@ def requests(data: dict[str, Any]) -> Table:
                 each["prompt_tokens"],
                 each["output_tokens"],
                 each["instance"],
-                *_task(each.get("slo", {}).get("task")),
+                *_task_cells(each)[: len(TASK_COLUMNS) * of_tasks],
             )
             for each in data["requests"]
         ),
@@ -208,9 +213,16 @@ def requests(data: dict[str, Any]) -> Table:
     )
 
 
-def _task(task: dict[str, Any] | None) -> tuple[str | None, int | None, str | None]:
-    """Return name, calls left and deadline of the task of a request, as far as there are any."""
-    return (None, None, None) if task is None else (task["id"], task["calls_left"], ago(task["deadline_s"]))
+def _task(each: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the task of a request; None if it stands alone, or the gateway is of an earlier version."""
+    found: dict[str, Any] | None = each.get("slo", {}).get("task")
+    return found
+
+
+def _task_cells(each: dict[str, Any]) -> tuple[str | None, int | None, str | None]:
+    if (task := _task(each)) is None:
+        return None, None, None
+    return task["id"], task["calls_left"], ago(task["deadline_s"])
 
 
 def _late(each: dict[str, Any]) -> str | None:

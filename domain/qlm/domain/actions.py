@@ -96,15 +96,17 @@ class Return:
 
 @value
 class Demote:
-    """Release the lease of a request that can no longer meet its deadline, and move it to its late class.
+    """Release the lease of a request whose objective is decided, and move it to its late class.
 
-    `request` has the late class already; its message moves to the queue of that class.
+    `request` has the late class already; its message moves to the queue of that class. Mostly it can no
+    longer meet its deadline; one that was `evicted` has had the first token that it was promised.
     """
 
     request: Request
     epoch: Epoch
     delivery: Delivery
     why: str
+    evicted: bool = False
 
 
 @value

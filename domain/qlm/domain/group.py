@@ -30,8 +30,9 @@ class RequestClass:
             not divided by length.
         priority: Lower goes first, as in vLLM; 0 by default.
         target_ms: Objective of the label, in milliseconds; None for batch.
-        late: True for the demoted class of requests that can no longer meet their objective. They are served
-            after requests that can, and before batch work.
+        late: True for the demoted class of requests whose objective is decided: they can no longer meet it,
+            or were evicted after the first token that it is about. They are served after requests that can
+            still meet theirs, and before batch work.
     """
 
     model: ModelId

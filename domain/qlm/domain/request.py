@@ -118,6 +118,11 @@ class RequestMetadata:
         return isinstance(self.slo, TokenSlo | ReadingSlo)
 
     @property
+    def decided_by_first_token(self) -> bool:
+        """True if what comes after the first token, and when, decides nothing about its objective."""
+        return isinstance(self.slo, TokenSlo) and self.slo.tpot_ms is None
+
+    @property
     def drop_at_ns(self) -> int | None:
         """Time at which it expires if unanswered: the deadline of its task, if it belongs to one.
 

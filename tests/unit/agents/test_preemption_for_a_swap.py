@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.core.events import GenerationEnded
+from qlm.agents.core.events import GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.preemption import victims_of_swap
 from qlm.agents.core.state import AgentSettings
-from qlm.domain.actions import Abort, Return, SwapModel
+from qlm.domain.actions import Abort, Demote, Return, SwapModel
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, Slo, TokenSlo
@@ -83,6 +83,54 @@ def test_a_request_evicted_for_a_swap_returns_as_evicted() -> None:
     bench.send(GenerationEnded(call_id=batch.call.call_id, finish="abort"))
     bench.store_appends()
     assert [(back.id, back.evicted) for back in bench.take(Return)] == [(batch.id, True)]
+
+
+def evicted_stream(bench: Bench, slo: Slo, *, late: bool = False) -> None:
+    """Evict a request with one token for a group of another model."""
+    cls = request_class(ModelId("m"), slo, 0)
+    request = replace(
+        a_request("stream", arrival_ns=bench.now_ns, max_tokens=1000),
+        slo=slo,
+        cls=cls.missed() if late else cls,
+    )
+    stream = bench.start(request)
+    bench.send(Progress(chunks=((stream.call.call_id, (7,)),)))
+    bench.store_appends()
+    bench.at_pace(token_s=0.1, service_s=1)
+    bench.later(30)
+    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 28 * S)
+    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
+    bench.later(1)
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=stream.call.call_id, finish="abort"))
+    bench.store_appends()
+
+
+def test_a_stream_evicted_after_the_first_token_does_not_return_as_one_whose_deadline_is_ahead() -> None:
+    # Two models would evict each other's answered streams in turns, until their deadlines have passed.
+    bench = Bench()
+    evicted_stream(bench, TokenSlo(ttft_ms=60_000))
+    ((demoted, evicted),) = [(each.request.cls, each.evicted) for each in bench.take(Demote)]
+    assert (demoted.late, demoted.queue, evicted) == (True, "qlm.class.m.ttft-60s.all.late", True)
+    assert not bench.take(Return)
+
+
+@pytest.mark.parametrize(
+    ("slo", "settings", "late"),
+    [
+        (TokenSlo(ttft_ms=60_000, tpot_ms=200), AgentSettings(), False),
+        (DeadlineSlo(deadline_ms=600_000), AgentSettings(), False),
+        (TokenSlo(ttft_ms=60_000), AgentSettings(demotes=False), False),
+        (TokenSlo(ttft_ms=60_000), AgentSettings(), True),
+    ],
+)
+def test_a_request_whose_objective_is_open_returns_to_its_class(
+    slo: Slo, settings: AgentSettings, late: bool
+) -> None:
+    bench = Bench(settings=settings)
+    evicted_stream(bench, slo, late=late)
+    assert [back.evicted for back in bench.take(Return)] == [True]
+    assert not bench.take(Demote)
 
 
 def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:

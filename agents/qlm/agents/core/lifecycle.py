@@ -220,15 +220,27 @@ def _engine_lost(requests: RequestTable, tracked: TrackedRequest, detail: str) -
         advance(requests, tracked, Cause.LOST, why=f"engine lost: {detail}")
 
 
-def logged(requests: RequestTable, tracked: TrackedRequest, *, draining: bool) -> list[Action]:
-    """Carry out the disposition of a CLOSING request whose tokens are all in the log."""
+def logged(
+    requests: RequestTable, tracked: TrackedRequest, *, draining: bool, demotes_decided: bool = False
+) -> list[Action]:
+    """Carry out the disposition of a CLOSING request whose tokens are all in the log.
+
+    Args:
+        requests: The table.
+        tracked: The request.
+        draining: The agent keeps no request.
+        demotes_decided: A request evicted for a swap after its objective was decided does not return to its
+            class, where it would count as one whose deadline is ahead.
+    """
     epoch, disposition = tracked.claim.epoch, tracked.exit.disposition
     assert epoch is not None
     if disposition is Disposition.RESUME_HERE and not draining:
         advance(requests, tracked, Cause.SAVED)
         return [ReportParked(id=tracked.id, epoch=epoch, why=tracked.exit.why)]
-    if disposition is Disposition.DEMOTE:
-        return [*advance(requests, tracked, Cause.LOGGED), tracked.to_demoted_class(epoch)]
+    set_back = disposition is Disposition.EVICT and demotes_decided and tracked.decided
+    if disposition is Disposition.DEMOTE or (set_back and not tracked.request.cls.late):
+        demoted = tracked.to_demoted_class(epoch, evicted=set_back)
+        return [*advance(requests, tracked, Cause.LOGGED), demoted]
     if disposition is Disposition.END:
         return []  # It leaves once the store has confirmed the entry with the outcome.
     # A preempted request that cannot wait here, on a draining instance, was evicted as well.

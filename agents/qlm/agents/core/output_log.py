@@ -53,7 +53,8 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
         else:
             output.remove(id)
             if tracked.phase is Phase.CLOSING and tracked.logged >= len(tracked.output):
-                actions += logged(requests, tracked, draining=state.draining)
+                demotes = state.settings.demotes_decided
+                actions += logged(requests, tracked, draining=state.draining, demotes_decided=demotes)
                 if tracked.generation.preempted:
                     state.stats.operations.preempted(tracked, now_ns)
     return actions

@@ -223,6 +223,11 @@ class TrackedRequest:
         return bool(self.output) and self.request.answered_by_first_token
 
     @property
+    def decided(self) -> bool:
+        """True if nothing changes any more whether it meets its objective."""
+        return bool(self.output) and self.request.decided_by_first_token
+
+    @property
     def preemptible(self) -> bool:
         """True if it can be resumed exactly and was not preempted too often."""
         pinned = self.request.evictability is Evictability.PINNED
@@ -260,7 +265,8 @@ class TrackedRequest:
         delivery = self.claim.delivery
         return Return(id=self.id, epoch=epoch, delivery=delivery, home=home, why=why, evicted=evicted)
 
-    def to_demoted_class(self, epoch: Epoch) -> Demote:
+    def to_demoted_class(self, epoch: Epoch, *, evicted: bool) -> Demote:
         """Build the return of message and lease to the queue of the demoted class."""
         request = replace(self.request, cls=self.request.cls.missed())
-        return Demote(request=request, epoch=epoch, delivery=self.claim.delivery, why=self.exit.why)
+        delivery = self.claim.delivery
+        return Demote(request=request, epoch=epoch, delivery=delivery, why=self.exit.why, evicted=evicted)

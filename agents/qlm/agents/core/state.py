@@ -73,6 +73,11 @@ class AgentSettings:
     batching: str = FCFS
 
     @property
+    def demotes_decided(self) -> bool:
+        """Demote requests that are evicted for a swap once their objective is decided; not with visits."""
+        return self.demotes and not self.visits
+
+    @property
     def retry_ns(self) -> int:
         """`retry_s` in nanoseconds."""
         return round(self.retry_s * 1e9)

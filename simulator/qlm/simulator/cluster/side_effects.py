@@ -8,7 +8,7 @@ from typing import NamedTuple
 from qlm.agents.core.side_effects import Services, SideEffect, calls
 from qlm.agents.shell.side_effects import RETRY_S
 from qlm.broker.topology import DEAD
-from qlm.domain.actions import ReportParked, Return
+from qlm.domain.actions import Demote, ReportParked, Return
 from qlm.domain.ids import InstanceId, RequestId
 from qlm.simulator.cluster.event_queue import Rank
 from qlm.simulator.cluster.services import SharedServices
@@ -79,6 +79,8 @@ class SideEffects:
         self._waiting.popleft()
         if isinstance(effect, ReportParked) or (isinstance(effect, Return) and effect.evicted):
             self._on_evicted(effect.id)
+        elif isinstance(effect, Demote) and effect.evicted:
+            self._on_evicted(effect.request.id)
         for call in calls:
             call.do()
         if self._waiting:

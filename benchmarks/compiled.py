@@ -46,7 +46,7 @@ from setuptools import setup
 from mypyc.build import mypycify
 
 flags = ["--config-file=mypy.ini", *sys.argv[1:]]
-# A file of C for each module: the compiler does not come to an end with one file of 270 MB for all.
+# A file of C for each module: the compiler does not finish with one file of 270 MB for all.
 modules = mypycify(flags, opt_level="3", debug_level="0", multi_file=True)
 setup(name="qlm-compiled", ext_modules=modules, script_args=["build_ext", "--inplace"])
 """

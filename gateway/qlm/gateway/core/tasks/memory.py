@@ -104,7 +104,7 @@ class TaskMemory:
         return TaskCall(key=key, deadline_ns=deadline_ns, calls_left=calls_left, urgency=urgency)
 
     def ended(self, metadata: RequestMetadata, first_ns: int | None, ended_ns: int) -> None:
-        """Take the end of a request: its time since the first token tells what calls take once served.
+        """Take the end of a request: its time since the first token is what calls take once served.
 
         Args:
             metadata: The request; nothing happens if it belongs to no task.

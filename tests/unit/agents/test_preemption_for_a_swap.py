@@ -133,24 +133,6 @@ def test_a_request_whose_objective_is_open_returns_to_its_class(
     assert not bench.take(Demote)
 
 
-def test_nothing_is_evicted_while_a_request_that_may_stay_keeps_the_model() -> None:
-    # The swap waits for it in any case: evicted at once, the batch would lose its work for nothing.
-    bench = Bench()
-    batch = bench.start(a_request("batch", max_tokens=1000), name="b")
-    bench.later(98)
-    soon = bench.start(
-        a_request("soon", deadline_ms=4_000, arrival_ns=bench.now_ns, max_tokens=1000), name="s"
-    )
-    bench.at_pace(token_s=0.1, service_s=1)
-    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 25 * S)
-    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
-    bench.later(2)
-    assert not bench.take(Abort)
-    bench.send(GenerationEnded(call_id=soon.call.call_id, finish="stop"))
-    bench.store_appends()
-    assert [abort.call_ids for abort in bench.take(Abort)] == [(batch.call.call_id,)]
-
-
 def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:
     bench = Bench()
     batch = bench.start(a_request("batch"))

@@ -84,11 +84,8 @@ def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Actio
         return []
     if not cannot_wait(state, head.cls, deadline_ns, now_ns):
         return []
-    victims = victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns)
-    if len(victims) < len(requests.running):
-        return []  # The swap waits for the others in any case; until then all may go on.
     actions: list[Action] = []
-    for victim in victims:
+    for victim in victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns):
         state.stats.operations.preempted_for_swap(victim.request.model)
         why = f"evicted: {head.id} needs {head.cls.model}"
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=why)

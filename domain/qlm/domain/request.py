@@ -120,7 +120,8 @@ class RequestMetadata:
     @property
     def decided_by_first_token(self) -> bool:
         """True if what comes after the first token, and when, decides nothing about its objective."""
-        return isinstance(self.slo, TokenSlo) and self.slo.tpot_ms is None
+        slo = self.slo
+        return isinstance(slo, TokenSlo) and slo.tpot_ms is None and self.extensions.deadline_ms is None
 
     @property
     def drop_at_ns(self) -> int | None:

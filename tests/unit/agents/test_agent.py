@@ -137,6 +137,22 @@ def test_a_log_that_is_already_complete_ends_the_request_without_generating(
     assert bench.outcomes == {request.id: outcome}
 
 
+def test_a_preempted_request_whose_tokens_are_saved_wants_a_decision_soon() -> None:
+    bench = Bench(seqs_max=1)
+    batch = bench.start(a_request("batch", max_tokens=1000))
+    bench.at_pace(token_s=0.1, service_s=1)
+    bench.send(Progress(chunks=((batch.call.call_id, (7,)),)))
+    bench.store_appends()
+    urgent = a_request("urgent", deadline_ms=2_000, arrival_ns=bench.now_ns - S, max_tokens=1)
+    bench.queue(group_of(urgent, name="u"))
+    assert bench.take(Abort)
+    bench.take(SetTimer)
+    bench.send(GenerationEnded(call_id=batch.call.call_id, finish="abort"))
+    bench.answer_append()
+    assert bench.take(ReportParked)
+    assert [timer.at_ns for timer in bench.take(SetTimer)] == [bench.now_ns + 1]
+
+
 def test_a_message_whose_lease_is_held_elsewhere_is_forwarded() -> None:
     bench = Bench()
     request = a_request()

@@ -9,6 +9,7 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.preemption import victims_of_swap
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Abort, Demote, Return, SwapModel
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, Slo, TokenSlo
@@ -85,13 +86,16 @@ def test_a_request_evicted_for_a_swap_returns_as_evicted() -> None:
     assert [(back.id, back.evicted) for back in bench.take(Return)] == [(batch.id, True)]
 
 
-def evicted_stream(bench: Bench, slo: Slo, *, late: bool = False) -> None:
+def evicted_stream(
+    bench: Bench, slo: Slo, *, late: bool = False, extensions: RequestExtensions = NO_REQUEST_EXTENSIONS
+) -> None:
     """Evict a request with one token for a group of another model."""
     cls = request_class(ModelId("m"), slo, 0)
     request = replace(
         a_request("stream", arrival_ns=bench.now_ns, max_tokens=1000),
         slo=slo,
         cls=cls.missed() if late else cls,
+        extensions=extensions,
     )
     stream = bench.start(request)
     bench.send(Progress(chunks=((stream.call.call_id, (7,)),)))
@@ -129,6 +133,13 @@ def test_a_request_whose_objective_is_open_returns_to_its_class(
 ) -> None:
     bench = Bench(settings=settings)
     evicted_stream(bench, slo, late=late)
+    assert [back.evicted for back in bench.take(Return)] == [True]
+    assert not bench.take(Demote)
+
+
+def test_a_stream_with_a_deadline_for_its_whole_answer_returns_to_its_class() -> None:
+    bench = Bench()
+    evicted_stream(bench, TokenSlo(ttft_ms=60_000), extensions=RequestExtensions(deadline_ms=600_000))
     assert [back.evicted for back in bench.take(Return)] == [True]
     assert not bench.take(Demote)
 

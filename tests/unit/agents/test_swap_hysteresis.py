@@ -31,6 +31,13 @@ def after_timed_work(settings: AgentSettings | None = None, costs: OperationCost
     return bench
 
 
+def answer_a_chat(bench: Bench, name: str) -> None:
+    """Answer a request of the awake model that has a deadline."""
+    chat = bench.start(a_request(name, deadline_ms=60_000, arrival_ns=bench.now_ns))
+    bench.send(GenerationEnded(call_id=chat.call.call_id, finish="stop"))
+    bench.store_appends()
+
+
 def test_batch_work_of_another_model_is_deferred_after_slo_bound_work() -> None:
     bench = after_timed_work()
     bench.queue(group_of(a_request("b", model="n"), name="b"))
@@ -143,11 +150,25 @@ def test_a_deadline_that_no_cold_start_meets_gets_one_when_it_takes_little_of_th
     for n in range(4):
         bench.later(waits_s / 4 - 0.1)
         assert not bench.take(SwapModel)
-        chat = bench.start(a_request(f"chat-{n}", deadline_ms=60_000, arrival_ns=bench.now_ns))
-        bench.send(GenerationEnded(call_id=chat.call.call_id, finish="stop"))
-        bench.store_appends()
+        answer_a_chat(bench, f"chat-{n}")
         bench.queue(group)
     assert swapped_after_s(bench, 200) == pytest.approx(0, abs=2.1)
+
+
+@pytest.mark.parametrize("age_s", [0, 50, 1000])
+def test_late_work_waits_as_long_as_a_deadline_that_no_swap_meets_and_no_longer(age_s: float) -> None:
+    """Here requests with deadlines come every 3 s. The age of late work does not count before the last swap."""
+    bench = after_timed_work()
+    began_ns = bench.now_ns
+    late = a_request("late", model="n", deadline_ms=5_000, arrival_ns=began_ns - round(age_s * S))
+    group = replace(group_of(late, name="late"), cls=late.cls.missed(), last_arrival_ns=late.arrival_ns)
+    for n in range(60):
+        bench.queue(group)
+        bench.later(3)
+        if bench.take(SwapModel):
+            break
+        answer_a_chat(bench, f"chat-{n}")
+    assert (bench.now_ns - began_ns) / S == pytest.approx(122, abs=3)
 
 
 def test_slo_bound_work_of_another_model_defers_nothing() -> None:

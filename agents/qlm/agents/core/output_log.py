@@ -57,6 +57,7 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
                 actions += logged(requests, tracked, draining=state.draining, demotes_decided=demotes)
                 if tracked.generation.preempted:
                     state.stats.operations.preempted(tracked, now_ns)
+                    state.alarm.want(now_ns + 1)  # a slot may be free, and nothing else may come to say so
     return actions
 
 

@@ -51,6 +51,7 @@ class SwapHysteresis:
         priority: Groups of a higher priority (a lower number) are not deferred.
         since_ns: Last start of SLO-bound work.
         idle_ns: Shortest deferral after that.
+        awake_ns: When the awake model woke.
         swap_ns: Duration of the swap to each model; a deferral lasts at least `SWAPS_THERE_AND_BACK` of them.
         return_ns: Returns the duration of the swap back to the awake model after another one.
     """
@@ -59,6 +60,7 @@ class SwapHysteresis:
     priority: int
     since_ns: int
     idle_ns: int
+    awake_ns: int = 0
     swap_ns: Mapping[ModelId, int] = field(default_factory=dict)
     return_ns: Callable[[ModelId], int] = field(default=lambda other: 0, compare=False)
 
@@ -66,14 +68,18 @@ class SwapHysteresis:
         """Return the end of the deferral of a group; in the past if it is not deferred.
 
         The deferral ends early enough for a swap that still meets the deadline. Work without a deadline
-        gains nothing from an early end.
+        gains nothing from an early end. Late work may be answers that their readers have begun to read: it
+        waits for as long as a group that no swap can meet, and for as long after each swap.
         """
         if group.cls.model == self.model or group.cls.priority < self.priority:
             return 0
         swap_ns = self.swap_ns.get(group.cls.model, 0)
         free_ns = self.since_ns + max(self.idle_ns, SWAPS_THERE_AND_BACK * swap_ns)
-        if group.cls.due_ms is None or group.head_arrival_ns is None:
+        if group.head_arrival_ns is None or (group.cls.due_ms is None and not group.cls.late):
             return free_ns
+        if group.cls.late:
+            since_ns = max(group.head_arrival_ns, self.awake_ns)
+            return min(free_ns, since_ns + self._starving_ns(group.cls.model))
         deadline_ns = group.hopeful_deadline_ns(now_ns + swap_ns)
         if deadline_ns is None:
             return min(free_ns, group.head_arrival_ns + self._starving_ns(group.cls.model))
@@ -81,7 +87,7 @@ class SwapHysteresis:
         return min(free_ns, deadline_ns - lead_ns)
 
     def _starving_ns(self, model: ModelId) -> int:
-        """Return the longest deferral of a group that no swap can meet.
+        """Return the longest deferral of a group that no swap can meet, and of late work.
 
         Its requests are late in any case. So they wait until the swap there and the one back take at most
         1 / (1 + `LEAST_VISIT_SWAPS`) of the time.

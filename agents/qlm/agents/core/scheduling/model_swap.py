@@ -33,6 +33,7 @@ def defer_other_models(state: AgentState, now_ns: int) -> None:
         priority=last.priority,
         since_ns=last.at_ns,
         idle_ns=round(idle_s * 1e9),
+        awake_ns=state.visit.awake_ns,
         swap_ns=state.engines.swap_ns,
         return_ns=_WayBack(state, model),
     )

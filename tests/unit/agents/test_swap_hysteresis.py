@@ -157,7 +157,7 @@ def test_a_deadline_that_no_cold_start_meets_gets_one_when_it_takes_little_of_th
 
 @pytest.mark.parametrize("age_s", [0, 50, 1000])
 def test_late_work_waits_as_long_as_a_deadline_that_no_swap_meets_and_no_longer(age_s: float) -> None:
-    """Here requests with deadlines come every 3 s. The age of late work does not count before the last swap."""
+    """Requests with deadlines come every 3 s. The age of late work counts from the last swap on."""
     bench = after_timed_work()
     began_ns = bench.now_ns
     late = a_request("late", model="n", deadline_ms=5_000, arrival_ns=began_ns - round(age_s * S))

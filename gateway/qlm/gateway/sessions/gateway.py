@@ -141,8 +141,7 @@ def create_gateway(
     """
     served, faults = ServedModels(models), faults or FaultLog()
     metrics = _metrics(limits, registry, exposures)
-    spans = RequestSpans(tracer)
-    tasks = TaskMemory()
+    spans, tasks = RequestSpans(tracer), TaskMemory()
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks)
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)

@@ -13,11 +13,12 @@ from grpc import aio
 from qlm.domain.slo import DeadlineSlo
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from support.gateway import Cluster, running_cluster
+from support.gateway import Cluster, running_cluster, until
 from support.rpc import Stream, rpc_gateway
 from support.rpc_calls import CODE, completion, refusal
 
 LASTS_S = 600
+SHORT_S = 5
 
 
 @pytest.fixture
@@ -88,3 +89,22 @@ async def test_operators_list_the_calls_of_a_task(cluster: Cluster) -> None:
         listed = (await admin.get("/admin/v1/requests", params={"task": "one"})).json()["requests"]
     assert [each["slo"]["task"]["id"] for each in listed] == ["one", "one"]
     assert all(each["slo"]["task"]["calls_left"] is None for each in listed)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_a_retry_after_the_deadline_gets_the_answer_of_the_first_attempt(
+    cluster: Cluster, n: int
+) -> None:
+    ends_s = time.time() + SHORT_S
+    asked = body({"id": "task", "deadline_at": ends_s}, n=n)
+    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+        keyed = {"idempotency-key": "again"}
+        first = await http.post("/v1/completions", json=asked, headers=keyed)
+        assert first.status_code == 200
+        await until(lambda: time.time() > ends_s)
+        again = await http.post("/v1/completions", json=asked, headers=keyed)
+        assert again.status_code == 200, again.text
+        assert again.headers["x-request-id"] == first.headers["x-request-id"]
+        assert again.json()["choices"] == first.json()["choices"]
+        refused = await http.post("/v1/completions", json=asked)
+        assert refused.json()["error"]["param"] == "slo.task.deadline_at"

@@ -187,7 +187,6 @@ class Intake:
         """
         now_ns = self._clock.now_ns()
         served = self._models.chosen(body.model)
-        task_ends_ns = task_deadline_ns(body.slo, now_ns)
         key = headers.get(KEY_HEADER)
         grace_s = self._grace_s(body, returns=returns or key is not None)
         id, digest = self._new_id(), ""
@@ -206,6 +205,8 @@ class Intake:
             # awaited, so no third attempt can come between.
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
+        # A retry of what an earlier attempt queued is answered after the deadline of its task, too.
+        task_ends_ns = task_deadline_ns(body.slo, now_ns)
         arrival = Arrival(
             id=id,
             headers=headers,

@@ -84,9 +84,10 @@ class OfGateways(_Rule):
         key = TaskKey(_TENANT, str(self._task[number]))
         deadline_ns = EPOCH_NS + self._deadline_ns[number]
         calls = self._left[number] if self._says_calls else None
-        urgency = self._memory.arrived(key, _MODEL, deadline_ns, calls, now_ns).urgency
+        call = self._memory.call(key, _MODEL, deadline_ns, calls, now_ns)
+        self._memory.note_arrival(call, _MODEL, now_ns)
         extensions = RequestExtensions(task_id=key.id, task_deadline_ns=deadline_ns)
-        return _due(urgency.due_s, late=urgency.hopeless, extensions=extensions)
+        return _due(call.urgency.due_s, late=call.urgency.hopeless, extensions=extensions)
 
     def ended(self, metadata: RequestMetadata, first_ns: int | None, ended_ns: int) -> None:
         """Let the gateway learn."""

@@ -108,3 +108,19 @@ async def test_a_retry_after_the_deadline_gets_the_answer_of_the_first_attempt(
         assert again.json()["choices"] == first.json()["choices"]
         refused = await http.post("/v1/completions", json=asked)
         assert refused.json()["error"]["param"] == "slo.task.deadline_at"
+
+
+async def test_refused_calls_are_no_calls_of_their_task(cluster: Cluster) -> None:
+    ends_s = int(time.time()) + LASTS_S
+    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+        too_long = body({"id": "seen", "deadline_at": ends_s}, max_tokens=999_999)
+        for _ in range(5):
+            assert (await http.post("/v1/completions", json=too_long)).status_code == 400
+        for task in (
+            {"id": "seen", "deadline_at": ends_s, "calls_left": 1},
+            {"id": "new", "deadline_at": ends_s},
+        ):
+            assert (await http.post("/v1/completions", json=body(task))).status_code == 200
+    due_ns = cluster.agent.leased[-1].deadline_ns
+    assert due_ns is not None
+    assert due_ns == pytest.approx(ends_s * 10**9, abs=10**4), "no call follows: the task seen had one"

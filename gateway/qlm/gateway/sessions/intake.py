@@ -205,8 +205,6 @@ class Intake:
             # awaited, so no third attempt can come between.
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
-        # A retry of what an earlier attempt queued is answered after the deadline of its task, too.
-        task_ends_ns = task_deadline_ns(body.slo, now_ns)
         arrival = Arrival(
             id=id,
             headers=headers,
@@ -214,7 +212,7 @@ class Intake:
             fingerprint=digest,
             detached=detached,
             default_slo=default_slo,
-            task=self._task_call(body, headers, served.spec.id, task_ends_ns, now_ns),
+            task=self._task_call(body, headers, served.spec.id, now_ns),
         )
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
@@ -223,6 +221,8 @@ class Intake:
         if beside is not ALONE:
             metadata = _of_family(metadata, beside)
         self._admit(metadata, beside)
+        if arrival.task is not None:
+            self._tasks.note_arrival(arrival.task, served.spec.id, now_ns)
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
 
     def translate(
@@ -313,13 +313,14 @@ class Intake:
             raise _refused(verdict)
 
     def _task_call(
-        self, body: Body, headers: Mapping[str, str], model: ModelId, deadline_ns: int | None, now_ns: int
+        self, body: Body, headers: Mapping[str, str], model: ModelId, now_ns: int
     ) -> TaskCall | None:
-        if deadline_ns is None:
+        # After the look-up of an earlier attempt: its retry is answered after the task's deadline, too.
+        if (deadline_ns := task_deadline_ns(body.slo, now_ns)) is None:
             return None
         assert body.slo is not None and body.slo.task is not None
         key = TaskKey(tenant(body, headers), body.slo.task.id)
-        return self._tasks.arrived(key, model, deadline_ns, body.slo.task.calls_left, now_ns)
+        return self._tasks.call(key, model, deadline_ns, body.slo.task.calls_left, now_ns)
 
     def _grace_s(self, body: Asking, *, returns: bool) -> float:
         # Only clients with an Idempotency-Key, a resumable stream or retries can come back for the answer.

@@ -6,26 +6,21 @@ only some calls of a task, estimates what follows from fewer observations.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from qlm.domain.ids import ModelId
 from qlm.domain.request import NS_PER_S, RequestMetadata
 from qlm.gateway.core.tasks.averages import Average, TaskLengths
+from qlm.gateway.core.tasks.seen_task import SeenTask, TaskKind
 from qlm.gateway.core.tasks.urgency import Urgency, call_urgency
 from qlm.rct_estimator.normal import Normal
 
 TASKS_MAX: Final = 10_000
-"""Tasks remembered; the one without a call for the longest time is forgotten first."""
+"""Tasks remembered until their deadline; the one without a call for the longest time is forgotten first."""
 
 KINDS_MAX: Final = 1_000
 """Pairs of tenant and model whose calls are learned apart; the one used longest ago is forgotten first."""
-
-
-class TaskKind(NamedTuple):
-    """Tasks that are learned from together."""
-
-    tenant: str
-    model: ModelId
 
 
 class TaskKey(NamedTuple):
@@ -52,15 +47,6 @@ class TaskCall:
     urgency: Urgency
 
 
-@dataclass(slots=True)
-class _Task:
-    """A task seen here: its calls so far, and the end of the last one."""
-
-    kind: TaskKind
-    calls: int = 0
-    ended_ns: int | None = None
-
-
 class _Learned:
     """What was learned of a kind of tasks."""
 
@@ -74,13 +60,14 @@ class TaskMemory:
     """Tasks that one gateway has seen, and what it has learned from them."""
 
     def __init__(self) -> None:
-        self._tasks: OrderedDict[TaskKey, _Task] = OrderedDict()
+        self._tasks: OrderedDict[TaskKey, SeenTask] = OrderedDict()
+        self._deadlines: list[tuple[int, TaskKey]] = []  # a heap; of tasks that are forgotten, too
         self._learned: OrderedDict[TaskKind, _Learned] = OrderedDict()
 
-    def arrived(
+    def call(
         self, key: TaskKey, model: ModelId, deadline_ns: int, calls_left: int | None, now_ns: int
     ) -> TaskCall:
-        """Take the arrival of a call; return it with its urgency.
+        """Return a call with its urgency; nothing is remembered of it before `note_arrival`.
 
         Args:
             key: Its task.
@@ -89,19 +76,28 @@ class TaskMemory:
             calls_left: Calls still to come, this one included; None if the client does not know.
             now_ns: The present.
         """
-        kind = TaskKind(key.tenant, model)
-        task, learned = self._task(key, kind), self._kind(kind)
-        if task.ended_ns is not None and now_ns >= task.ended_ns:
-            learned.pause.observe((now_ns - task.ended_ns) / NS_PER_S)
-        task.calls, task.ended_ns = task.calls + 1, None
-        later = learned.lengths.left_after(task.calls) if calls_left is None else calls_left - 1.0
-        if calls_left == 1:
-            learned.lengths.observe(task.calls)
-            del self._tasks[key]
+        learned = self._learned.get(TaskKind(key.tenant, model)) or _Learned()
+        if calls_left is None:
+            task = self._tasks.get(key)
+            before = 0 if task is None or task.deadline_ns <= now_ns else task.calls
+            later = learned.lengths.left_after(before + 1)
+        else:
+            later = calls_left - 1.0
         service, pause = learned.service.time(), learned.pause.time()
         left_s = max(0.0, (deadline_ns - now_ns) / NS_PER_S)
         urgency = call_urgency(left_s, service, _times(service + pause, later))
         return TaskCall(key=key, deadline_ns=deadline_ns, calls_left=calls_left, urgency=urgency)
+
+    def note_arrival(self, call: TaskCall, model: ModelId, now_ns: int) -> None:
+        """Take the arrival of a call that is admitted."""
+        self._end_those_due(now_ns)
+        kind = TaskKind(call.key.tenant, model)
+        task = self._task(call, kind)
+        if (pause_ns := task.pause_ns(call.calls_left, now_ns)) is not None:
+            self._kind(kind).pause.observe(pause_ns / NS_PER_S)
+        task.take_call(call.calls_left)
+        if call.calls_left == 1:
+            self._end(call.key)
 
     def ended(self, metadata: RequestMetadata, first_ns: int | None, ended_ns: int) -> None:
         """Take the end of a request: its time since the first token is what calls take once served.
@@ -119,13 +115,33 @@ class TaskMemory:
         if (task := self._tasks.get(key)) is not None:
             task.ended_ns = ended_ns
 
-    def _task(self, key: TaskKey, kind: TaskKind) -> _Task:
-        task = self._tasks.setdefault(key, _Task(kind))
-        self._tasks.move_to_end(key)
+    def _task(self, call: TaskCall, kind: TaskKind) -> SeenTask:
+        if (task := self._tasks.get(call.key)) is None:
+            task = self._tasks[call.key] = SeenTask(kind, call.deadline_ns)
+            self._await_deadline(call)
+        elif task.deadline_ns != call.deadline_ns:
+            task.deadline_ns = call.deadline_ns
+            self._await_deadline(call)
+        self._tasks.move_to_end(call.key)
         if len(self._tasks) > TASKS_MAX:
-            _, forgotten = self._tasks.popitem(last=False)
-            self._kind(forgotten.kind).lengths.observe(forgotten.calls)
+            self._tasks.popitem(last=False)  # not over yet: its calls so far are no length
         return task
+
+    def _await_deadline(self, call: TaskCall) -> None:
+        heappush(self._deadlines, (call.deadline_ns, call.key))
+        if len(self._deadlines) > 2 * TASKS_MAX:
+            self._deadlines = sorted((task.deadline_ns, key) for key, task in self._tasks.items())
+
+    def _end_those_due(self, now_ns: int) -> None:
+        """End the tasks whose deadline has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            _, key = heappop(self._deadlines)
+            if (task := self._tasks.get(key)) is not None and task.deadline_ns <= now_ns:
+                self._end(key)
+
+    def _end(self, key: TaskKey) -> None:
+        task = self._tasks.pop(key)
+        self._kind(task.kind).lengths.observe(task.length)
 
     def _kind(self, kind: TaskKind) -> _Learned:
         learned = self._learned.setdefault(kind, _Learned())

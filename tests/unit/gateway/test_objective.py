@@ -221,3 +221,9 @@ def test_the_urgency_of_a_call_is_its_objective() -> None:
     body = SloBody.model_validate({"task": TASK, "on_miss": "drop"})
     made = choose(body, {}, "auto", LIMITS, NOW_NS, Urgency(7.5, hopeless=True))
     assert made == Objective(DeadlineSlo(deadline_ms=7500), OnMiss.DROP, late=True)
+
+
+def test_a_call_just_before_the_deadline_of_its_task_has_the_least_objective() -> None:
+    body = SloBody.model_validate({"task": TASK})
+    made = choose(body, {}, "auto", LIMITS, NOW_NS, Urgency(1e-6, hopeless=True))
+    assert made.slo == DeadlineSlo(deadline_ms=0.01)

@@ -29,6 +29,8 @@ P_MET_MIN_HEADER: Final = "x-qlm-p-met-min"
 P_MET_HEADER: Final = "x-qlm-p-met"
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 MS_MIN: Final = 0.01
+"""Least milliseconds of an objective."""
+
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 PACE_HEADERS: Final = ("x-llm-d-slo-tokens-per-s", "x-slo-tokens-per-s")
 READER_TTFT_MS: Final = 1000.0
@@ -78,7 +80,7 @@ def choose(
     """
     if urgency is not None:
         on_miss = OnMiss.SERVE if body is None else OnMiss(body.on_miss)
-        due_ms = min(urgency.due_s * 1000, DEADLINE_MAX_MS)
+        due_ms = min(max(urgency.due_s * 1000, MS_MIN), DEADLINE_MAX_MS)
         return Objective(DeadlineSlo(deadline_ms=due_ms), on_miss, late=urgency.hopeless)
     if body is not None:
         return _from_body(body, limits, now_ns)

@@ -53,7 +53,8 @@ class FleetForecast:
 def one_more(problem: Problem, plan: Plan, kinds: Iterable[str], method: Method) -> list[FleetForecast]:
     """Return what to expect of the present fleet, and of it with one more instance of each kind.
 
-    No fleet is planned worse than by the present plan, which leaves an added instance idle.
+    No fleet is planned worse than by the present plan, and no larger one worse than the present fleet: these
+    plans leave the added instance idle.
 
     Args:
         problem: The problem.
@@ -61,10 +62,25 @@ def one_more(problem: Problem, plan: Plan, kinds: Iterable[str], method: Method)
         kinds: Kinds of the instances to add, keys of `problem.kinds`.
         method: Called once for each fleet.
     """
-    present = _applied(problem, plan)
-    fleets = [(None, present), *((kind, enlarged(present, {kind: 1})) for kind in kinds)]
+    present, again = _applied(problem, plan), replanned(problem, plan, method)
     added = len(problem.instances)
-    return [_forecast(kind, fleet, _best(fleet, plan, method(fleet)), added) for kind, fleet in fleets]
+    found = [_forecast(None, present, again, added)]
+    for kind in kinds:
+        fleet = enlarged(present, {kind: 1})
+        found.append(_forecast(kind, fleet, _best(fleet, (method(fleet), again, plan)), added))
+    return found
+
+
+def replanned(problem: Problem, plan: Plan, method: Method) -> Plan:
+    """Return what a method makes of the present plan; that plan itself if the method makes it worse.
+
+    Args:
+        problem: The problem.
+        plan: The present plan of it; it may violate constraints, and then is a start only.
+        method: Called once.
+    """
+    present = _applied(problem, plan)
+    return _best(present, (method(present), plan))
 
 
 def _applied(problem: Problem, plan: Plan) -> Problem:
@@ -73,10 +89,10 @@ def _applied(problem: Problem, plan: Plan) -> Problem:
     return replace(problem, instances=instances)
 
 
-def _best(problem: Problem, present: Plan, planned: Plan) -> Plan:
-    """Return the better one of two plans, that which can be served if only one can."""
-    plans = [Plan(queues=each.queues, unplaceable=each.unplaceable) for each in (planned, present)]
-    return min(plans, key=lambda each: _cost(problem, each))
+def _best(problem: Problem, plans: Iterable[Plan]) -> Plan:
+    """Return the best plan, one of those that can be served if there is any."""
+    bare = [Plan(queues=each.queues, unplaceable=each.unplaceable) for each in plans]
+    return min(bare, key=lambda each: _cost(problem, each))
 
 
 def _cost(problem: Problem, plan: Plan) -> tuple[bool, float, float]:

@@ -119,3 +119,15 @@ def test_a_worse_method_leaves_the_added_instance_idle() -> None:
     now, more = one_more(crowded, on_one(crowded), ["a"], reversed_order)
     assert replace(more, kind=None) == now
     assert len(enlarged(crowded, {"a": 1}).instances) == 2
+
+
+def test_no_larger_fleet_is_worse_than_the_present_one() -> None:
+    crowded = problem(group("g", 12.0), group("h", 17.0), group("late", 1.0))
+    late_first = Plan(queues={InstanceId("i"): (GroupId("late"), GroupId("h"), GroupId("g"))})
+
+    def good_for_few(of: Problem) -> Plan:
+        ids = (GroupId("g"), GroupId("h"), GroupId("late"))
+        return Plan(queues={of.instances[0].id: ids if len(of.instances) == 1 else ids[::-1]})
+
+    now, more = one_more(crowded, late_first, ["a"], good_for_few)
+    assert replace(more, kind=None) == now

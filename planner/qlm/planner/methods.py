@@ -22,6 +22,7 @@ from qlm.planner.verify.referee import judged
 
 if TYPE_CHECKING:
     from qlm.planner.policy.one_more import FleetForecast
+    from qlm.planner.policy.scale_up import Advice
 
 SCALE_UP_MOVES_PER_GROUP: Final = 50
 """Moves of the fast solver for each fleet that is tried: enough to estimate the misses."""
@@ -118,7 +119,12 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
 
 
 def with_scale_up(problem: Problem, plan: Plan, kinds: Collection[str] | None = None) -> Plan:
-    """Add the fewest instances whose addition would repair the misses of a plan.
+    """Add the fewest instances whose addition would repair the misses of a plan; see `scale_up_advice`."""
+    return replace(plan, scale_up=scale_up_advice(problem, plan, kinds).scale_up)
+
+
+def scale_up_advice(problem: Problem, plan: Plan, kinds: Collection[str] | None = None) -> "Advice":
+    """Search for the fewest instances whose addition would repair the misses of a plan.
 
     Args:
         problem: The problem.
@@ -138,7 +144,19 @@ def with_scale_up(problem: Problem, plan: Plan, kinds: Collection[str] | None = 
             enlarged, budget=SearchBudget(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups))
         )
 
-    return replace(plan, scale_up=advise(problem, plan, quickly, kinds).scale_up)
+    return advise(problem, plan, quickly, kinds)
+
+
+def planned_again(problem: Problem, plan: Plan) -> Plan:
+    """Return what the plan generator makes of the present plan.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    with needs_solvers("the scale-up"):
+        from qlm.planner.policy.one_more import replanned
+        from qlm.planner.policy.replanning import improved
+    return replanned(problem, plan, improved)
 
 
 def fleet_forecasts(problem: Problem, plan: Plan, kinds: Iterable[str]) -> "list[FleetForecast]":

@@ -8,7 +8,7 @@ from which count on a plan does repair. So a plan has shown that the recommendat
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -62,8 +62,9 @@ class Advice:
     """Recommended scale-up.
 
     Attributes:
-        late_requests: Expected misses of the present plan, without unplaceable requests.
+        late_requests: Expected misses of the present plan, those of unplaceable requests included.
         unrepairable_requests: Expected misses even with `ADDED_MAX` more of each kind.
+        late_after: Expected misses with the recommended instances.
         scale_up: The fewest instances found: of one kind if that is enough, else of several; empty if nothing
             can be repaired.
         repairs: Effect of each kind alone, by name; empty if nothing is to be repaired.
@@ -71,6 +72,7 @@ class Advice:
 
     late_requests: float
     unrepairable_requests: float
+    late_after: float
     scale_up: tuple[ScaleUp, ...]
     repairs: tuple[Repair, ...]
 
@@ -79,7 +81,8 @@ def advise(problem: Problem, plan: Plan, method: Method, kinds: Collection[str] 
     """Search for the fewest instances whose addition would repair the misses of a plan.
 
     An added instance is idle and has no model loaded. Its host memory has the models that fit, those with the
-    most waiting requests first. Unplaceable groups are left out.
+    most waiting requests first. Groups that neither the present fleet nor an added instance runs are late
+    with any.
 
     Args:
         problem: The problem.
@@ -88,30 +91,46 @@ def advise(problem: Problem, plan: Plan, method: Method, kinds: Collection[str] 
             several kinds are needed.
         kinds: Kinds of which instances may be added; all if None.
     """
-    present = ProblemIndex.of(problem)
-    late = late_requests(problem, plan)
-    wanted = replace(problem, groups=tuple(group for group in problem.groups if present.placeable(group)))
+    present, late = ProblemIndex.of(problem), late_requests(problem, plan)
     allowed = problem.kinds if kinds is None else kinds
-    kinds = sorted(kind for kind in allowed if any(present.kind_runs(kind, g) for g in wanted.groups))
-    search = _Search(
-        wanted, method, REPAIRED_SHARE * sum(g.requests for g in wanted.groups if g.deadline_s is not None)
-    )
+    wanted = [
+        g for g in problem.groups if present.placeable(g) or any(present.kind_runs(k, g) for k in allowed)
+    ]
+    kinds = sorted(kind for kind in allowed if any(present.kind_runs(kind, g) for g in wanted))
+    placed = {group.id for group in wanted}
+    nowhere = _with_deadline(group for group in problem.groups if group.id not in placed)
+    search = _Search(replace(problem, groups=tuple(wanted)), method, REPAIRED_SHARE * _with_deadline(wanted))
     floor = search.floor(kinds)
-    if late <= floor + search.slack:
-        return Advice(late_requests=late, unrepairable_requests=min(late, floor), scale_up=(), repairs=())
+    least = min(late, floor + nowhere)
+    if late - nowhere <= floor + search.slack:
+        return Advice(
+            late_requests=late, unrepairable_requests=least, late_after=late, scale_up=(), repairs=()
+        )
     repairs = tuple(search.repair(kind) for kind in kinds)
     enough = [each for each in repairs if each.late_requests <= floor + search.slack]
     best = min(enough, key=lambda each: (each.count, each.kind), default=None)
     counts = {each.kind: each.count for each in repairs}
     counts = {best.kind: best.count} if best else search.reduced(counts, floor)
-    scale_up = tuple(ScaleUp(kind=kind, count=count) for kind, count in sorted(counts.items()) if count)
-    return Advice(late_requests=late, unrepairable_requests=floor, scale_up=scale_up, repairs=repairs)
+    return Advice(
+        late_requests=late,
+        unrepairable_requests=least,
+        late_after=nowhere + (best.late_requests if best else search.late(counts)),
+        scale_up=tuple(ScaleUp(kind=kind, count=count) for kind, count in sorted(counts.items()) if count),
+        repairs=repairs,
+    )
 
 
 def late_requests(problem: Problem, plan: Plan) -> float:
-    """Return the expected number of placed requests that miss their deadline in a plan."""
+    """Return the expected number of requests that miss their deadline in a plan; those not placed do."""
     served = serve(ProblemIndex.of(problem), plan)
-    return math.fsum(each.late_requests for each in group_lateness(served, problem.now_s))
+    placed = {each.group.id for each in served}
+    missing = _with_deadline(group for group in problem.groups if group.id not in placed)
+    return missing + math.fsum(each.late_requests for each in group_lateness(served, problem.now_s))
+
+
+def _with_deadline(groups: Iterable[PlannedGroup]) -> int:
+    """Return the number of requests with a deadline."""
+    return sum(group.requests for group in groups if group.deadline_s is not None)
 
 
 def enlarged(problem: Problem, counts: Mapping[str, int]) -> Problem:
@@ -148,8 +167,10 @@ def _alone(problem: Problem, kinds: Sequence[str]) -> float:
     """Return the expected misses with each group alone where it would end first, added instances included."""
     index = ProblemIndex.of(enlarged(problem, dict.fromkeys(kinds, 1)))
     queues = [PlannedQueue(i, problem.kinds[i.kind], ()) for i in index.instances.values()]
-    first = [_first(group, queues, index) for group in problem.groups if group.deadline_s is not None]
-    return math.fsum(each.late_requests for each in group_lateness(first, problem.now_s))
+    dated = [group for group in problem.groups if group.deadline_s is not None]
+    first = [_first(group, queues, index) for group in dated if index.placeable(group)]
+    missing = _with_deadline(group for group in dated if not index.placeable(group))
+    return missing + math.fsum(each.late_requests for each in group_lateness(first, problem.now_s))
 
 
 def _first(group: PlannedGroup, queues: Sequence[PlannedQueue], index: ProblemIndex) -> Served:

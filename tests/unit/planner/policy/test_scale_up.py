@@ -51,7 +51,9 @@ def advice(of: Problem) -> Advice:
 
 def test_nothing_is_added_where_nothing_is_missed() -> None:
     fine = advice(problem([group("g", 30.0, a=10.0)], {"a": "m"}))
-    assert fine == Advice(late_requests=0.0, unrepairable_requests=0.0, scale_up=(), repairs=())
+    assert fine == Advice(
+        late_requests=0.0, unrepairable_requests=0.0, late_after=0.0, scale_up=(), repairs=()
+    )
 
 
 def test_the_fewest_instances_are_found() -> None:
@@ -87,10 +89,31 @@ def test_what_is_late_alone_is_not_repaired() -> None:
     assert found.unrepairable_requests == pytest.approx(found.late_requests, abs=0.3)
 
 
-def test_groups_that_run_nowhere_are_left_out() -> None:
+def test_groups_that_no_fleet_runs_stay_late() -> None:
     groups = [group("nowhere", 5.0, model="x", a=1.0), *(group(f"g{at}", 22.0, a=10.0) for at in range(3))]
     found = advice(problem(groups, {"a": "m"}))
     assert found.scale_up == (ScaleUp(kind="a", count=1),)
+    assert found.late_requests == pytest.approx(10.0 + 9.0, abs=0.1)
+    assert [found.unrepairable_requests, found.late_after] == pytest.approx([10.0, 10.0], abs=0.5)
+
+
+def test_what_only_an_added_instance_runs_is_repaired() -> None:
+    groups = [group("here", 30.0, a=10.0), *(group(f"n{at}", 30.0, model="n", b=10.0) for at in range(3))]
+    both = problem(groups, {"a": "m", "b": "n"})
+    left = replace(both, instances=both.instances[:1])
+    found = advice(left)
+    assert found.late_requests == pytest.approx(30.0)
+    assert found.unrepairable_requests == pytest.approx(0.0, abs=0.1)
+    assert found.late_after == pytest.approx(0.0, abs=0.5)
+    assert found.scale_up == (ScaleUp(kind="b", count=2),)
+    nothing = advise(left, plan_edf(left), plan_edf, ["a"])
+    assert (nothing.scale_up, nothing.late_requests) == ((), found.late_requests)
+    assert nothing.unrepairable_requests == nothing.late_after == pytest.approx(30.0)
+
+
+def test_a_fleet_without_instances_is_advised_too() -> None:
+    none = replace(problem([group("g", 30.0, a=10.0)], {"a": "m"}), instances=())
+    assert advice(none).scale_up == (ScaleUp(kind="a", count=1),)
 
 
 def test_added_instances_hold_what_fits_of_what_waits() -> None:

@@ -169,7 +169,10 @@ def test_scale_up_shows_each_kind_and_what_is_assumed(problem: Path, plan: Path,
         assert row[1:3] == [f"{100 * forecast['expected_attainment']:.1f} %", f"{late:.1f}"]
         assert late == pytest.approx(143 * (1 - forecast["expected_attainment"]))
     (fewest,) = asked["fewest"]
-    assert f"what is missed would be repaired by {fewest['count']} more of {fewest['kind']}" in tables[0]
+    late, added = asked["present"]["late_requests"], f"{fewest['count']} more of {fewest['kind']}"
+    saved = f"{asked['saved_requests']:.1f} of the {late:.1f} late requests can be saved by {added}"
+    assert tables[0].splitlines()[-1] == saved
+    assert 0 < asked["saved_requests"] <= late
 
 
 def test_scale_up_says_when_more_instances_are_of_no_use(tmp_path: Path) -> None:
@@ -182,6 +185,29 @@ def test_scale_up_says_when_more_instances_are_of_no_use(tmp_path: Path) -> None
         path = stored(tmp_path / "due.json", replace(PROBLEM, groups=due))
         done = qlm("plan", "--problem", path, "--method", "edf", "--scale-up")
         assert done.stdout.splitlines()[-1] == sentence
+
+
+def test_scale_up_counts_what_a_new_plan_of_the_present_fleet_saves(tmp_path: Path) -> None:
+    """The plan in force is late, a new one of the same fleet is not: no instance is needed for that."""
+    of = random_problem(67, groups=2, instances=1, load=1.0, models=2)
+    in_force = Plan(queues={each.id: each.queue for each in of.instances})
+    assert verify(of, in_force).late_requests > 30
+    path, stale = stored(tmp_path / "stale.json", of), tmp_path / "plan.json"
+    stale.write_text(plan_text(in_force), "utf-8")
+    done = qlm("plan", "show", "--problem", path, "--plan", stale, "--scale-up")
+    assert done.stdout.splitlines()[-1] == "no request is expected to be late"
+
+
+def test_scale_up_counts_requests_that_run_nowhere(tmp_path: Path) -> None:
+    none = random_problem(1, groups=1, instances=0, models=2)
+    done = qlm("plan", "--problem", stored(tmp_path / "none.json", none), "--method", "edf", "--scale-up")
+    heads, *rows = [
+        line.split("\t")
+        for line in done.output.split("# what one more instance would change\n")[1].splitlines()
+    ]
+    at = heads.index("run nowhere")
+    assert [row[at] for row in rows[:2]] == ["9", "0"]
+    assert rows[-1] == ["9.0 of the 9.0 late requests can be saved by 1 more of fast"]
 
 
 def test_of_many_kinds_some_are_not_tried(tmp_path: Path) -> None:

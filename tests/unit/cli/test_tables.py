@@ -59,6 +59,7 @@ def plan_tables() -> Sequence[Table]:
             ScalingUp(
                 forecasts=one_more(problem, plan, kinds, plan_edf),
                 fewest=(),
+                saved_requests=0.0,
                 names={kind: long_id("accelerator", n) for n, kind in enumerate(kinds)},
             ),
         ),

@@ -16,7 +16,7 @@ from qlm.cli.plans.scaling import KINDS_MAX, ScalingUp, scaling_lines
 from qlm.cli.plans.tables import instance_tables, summary
 from qlm.controller.core.problem import kinds_to_add
 from qlm.domain.errors import InvalidValueError
-from qlm.planner.methods import Limits, fleet_forecasts, plan_by, with_bound, with_scale_up
+from qlm.planner.methods import Limits, fleet_forecasts, plan_by, planned_again, scale_up_advice, with_bound
 from qlm.planner.policy.misses import Misses, find_misses
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report
@@ -38,11 +38,12 @@ def scaling_up(problem: Problem, plan: Plan) -> ScalingUp:
     names = kinds_to_add(problem)
     tried = list(names)[:KINDS_MAX]
     with spinner("planning larger fleets"):
-        fewest = with_scale_up(problem, plan, names).scale_up
+        advice = scale_up_advice(problem, planned_again(problem, plan), names)
         return ScalingUp(
             forecasts=fleet_forecasts(problem, plan, tried),
-            fewest=fewest,
+            fewest=advice.scale_up,
             names=names,
+            saved_requests=advice.late_requests - advice.late_after,
             untried=len(names) - len(tried),
         )
 

@@ -94,8 +94,12 @@ class _WithDeadLetters(click.Command):
     "--state", type=click.Choice(["queued", "running", "parked", "ended"]), help="Only in this state."
 )
 @click.option("--model", help="Only of this model.")
-@click.option("--late", is_flag=True, help="Only those that missed their objective, or are late already.")
-@click.option("--task", help="Only calls of the task of this name.")
+@click.option(
+    "--late",
+    is_flag=True,
+    help="Only those that missed their objective, or are late already, of the newest 1000.",
+)
+@click.option("--task", help="Only calls of the task of this name, of the newest 1000.")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Largest number shown."
 )

@@ -21,7 +21,7 @@ class SeenTask:
         kind: What its calls are learned with.
         deadline_ns: Its deadline, as its last call named it.
         calls: Calls seen here.
-        told: Number of its calls that follows from the first `calls_left`; None before it.
+        stated: Number of its calls that follows from the first `calls_left`; None before it.
         calls_left: `calls_left` of its last call.
         ended_ns: End of its last call; None while that runs.
     """
@@ -29,14 +29,14 @@ class SeenTask:
     kind: TaskKind
     deadline_ns: int
     calls: int = 0
-    told: int | None = None
+    stated: int | None = None
     calls_left: int | None = None
     ended_ns: int | None = None
 
     @property
     def length(self) -> int:
         """Number of its calls: other gateways may have seen some of them."""
-        return max(self.calls, self.told or 0)
+        return max(self.calls, self.stated or 0)
 
     def pause_ns(self, calls_left: int | None, now_ns: int) -> int | None:
         """Return the pause before the next call; None if there was none, or another gateway saw its begin."""
@@ -48,6 +48,6 @@ class SeenTask:
 
     def take_call(self, calls_left: int | None) -> None:
         """Take the arrival of its next call."""
-        if self.told is None and calls_left is not None:
-            self.told = self.calls + calls_left
+        if self.stated is None and calls_left is not None:
+            self.stated = self.calls + calls_left
         self.calls, self.calls_left, self.ended_ns = self.calls + 1, calls_left, None

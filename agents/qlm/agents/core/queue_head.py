@@ -75,11 +75,13 @@ class SwapHysteresis:
             return 0
         swap_ns = self.swap_ns.get(group.cls.model, 0)
         free_ns = self.since_ns + max(self.idle_ns, SWAPS_THERE_AND_BACK * swap_ns)
-        if group.head_arrival_ns is None or (group.cls.due_ms is None and not group.cls.late):
+        if group.head_arrival_ns is None:
             return free_ns
         if group.cls.late:
             since_ns = max(group.head_arrival_ns, self.awake_ns)
             return min(free_ns, since_ns + self._starving_ns(group.cls.model))
+        if group.cls.due_ms is None:
+            return free_ns
         deadline_ns = group.hopeful_deadline_ns(now_ns + swap_ns)
         if deadline_ns is None:
             return min(free_ns, group.head_arrival_ns + self._starving_ns(group.cls.model))

@@ -1,13 +1,16 @@
 """DELETE /v1/requests/{id}: prompt and answer go, of what has ended and of what has not."""
 
 import asyncio
+import time
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
+from qlm.domain.request import RequestMetadata
 from support.gateway import Cluster, until
 
 ASKED: Final[dict[str, Any]] = {
@@ -90,3 +93,62 @@ async def test_the_first_id_erases_all_answers_of_a_request(
     assert (await http.delete(f"{url}/v1/requests/{id}")).status_code == 200
     for each in (id, RequestId(f"{id}.2")):
         await is_gone(http, cluster, url, each)
+
+
+async def test_an_answer_that_was_erased_is_left_out_of_those_of_its_request(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    id = await accepted(http, url, n=3)
+    await until(lambda: len(cluster.agent.ended) == 3)
+    assert (await http.delete(f"{url}/v1/requests/{id}.1")).status_code == 200
+    shown = (await http.get(f"{url}/v1/requests/{id}")).json()
+    assert shown["outcome"] == "stop", shown
+    assert [each["index"] for each in shown["response"]["choices"]] == [0, 2]
+
+
+async def test_what_is_left_of_several_prompts_counts_their_prompts(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    id = await accepted(http, url, n=2, prompt=["Who?", "Where?"])
+    await until(lambda: len(cluster.agent.ended) == 4)
+    for erased in (1, 2, 3):
+        assert (await http.delete(f"{url}/v1/requests/{id}.{erased}")).status_code == 200
+    shown = (await http.get(f"{url}/v1/requests/{id}")).json()
+    assert shown["response"]["usage"]["prompt_tokens"] == 4
+
+
+async def test_erasing_several_answers_can_be_repeated_after_it_was_interrupted(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await accepted(http, url, n=3)
+    await until(lambda: len(cluster.agent.ended) == 3)
+    erase = cluster.store.erase
+    erased: list[RequestId] = []
+
+    async def interrupted(metadata: RequestMetadata) -> bool:
+        if len(erased) == 1:
+            raise StoreUnavailableError("it is away")
+        erased.append(metadata.id)
+        return await erase(metadata)
+
+    monkeypatch.setattr(cluster.store, "erase", interrupted)
+    assert (await http.delete(f"{url}/v1/requests/{id}")).status_code == 503
+    monkeypatch.undo()
+    assert (await http.delete(f"{url}/v1/requests/{id}")).status_code == 200
+    for each in (id, f"{id}.1", f"{id}.2"):
+        await is_gone(http, cluster, url, RequestId(each))
+
+
+async def test_an_answer_that_expires_meanwhile_is_no_failure(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await accepted(http, url, n=2)
+    await until(lambda: len(cluster.agent.ended) == 2)
+    erase = cluster.store.erase
+
+    async def late(metadata: RequestMetadata) -> bool:
+        await cluster.store.expire(time.time_ns() + 10**18)
+        return await erase(metadata)
+
+    monkeypatch.setattr(cluster.store, "erase", late)
+    assert (await http.delete(f"{url}/v1/requests/{id}")).status_code == 200

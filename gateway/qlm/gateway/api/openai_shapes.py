@@ -130,9 +130,10 @@ def _text(
 
 def family_usage(answers: Sequence[tuple[RequestMetadata, SendFinal]]) -> Usage:
     """Return the token counts of all answers to one request; each prompt counts once, as in vLLM."""
-    metadata = answers[0][0]
-    per_prompt = len(answers) // (metadata.extensions.prompts or 1)
-    first_answers = [each for each in answers if (each[0].extensions.choice or 0) % per_prompt == 0]
+    extensions = answers[0][0].extensions
+    per_prompt = (extensions.choices or 1) // (extensions.prompts or 1)
+    by_prompt = {(each[0].extensions.choice or 0) // per_prompt: each for each in reversed(answers)}
+    first_answers = by_prompt.values()
     prompt_tokens = sum(each.prompt_tokens for each, _ in first_answers)
     completion_tokens = sum(final.offset for _, final in answers)
     counts: Usage = {

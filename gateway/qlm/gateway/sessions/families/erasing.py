@@ -17,7 +17,8 @@ _LOOK_S: Final = 0.05
 async def erase(gateway: Gateway, records: Sequence[RequestRecord]) -> bool:
     """Erase requests; those that have not ended are cancelled first. False if that takes too long.
 
-    Then nothing is erased, and another call goes on with it.
+    Then another call goes on with it. The first request of a family, by which the others are found, is erased
+    last: where this is interrupted, the call can be repeated.
     """
     open_ones = [each for each in records if each.state is not RequestState.ENDED]
     for each in open_ones:
@@ -27,8 +28,16 @@ async def erase(gateway: Gateway, records: Sequence[RequestRecord]) -> bool:
         if gateway.clock.now_ns() > until_ns:
             return False
         await asyncio.sleep(_LOOK_S)
-    erased = [await gateway.store.erase(each.metadata) for each in records]
-    return all(erased)
+    for each in reversed(records):
+        if not await _erased(gateway, each):
+            return False
+    return True
+
+
+async def _erased(gateway: Gateway, record: RequestRecord) -> bool:
+    """Erase a request; True also if it is no longer stored."""
+    id = record.metadata.id
+    return await gateway.store.erase(record.metadata) or await gateway.store.record(id) is None
 
 
 async def _still_open(gateway: Gateway, records: Sequence[RequestRecord]) -> list[RequestRecord]:

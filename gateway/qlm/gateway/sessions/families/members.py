@@ -19,6 +19,8 @@ def answers_wanted(body: Body) -> int:
 async def members_of(store: GatewayStore, record: RequestRecord) -> Sequence[RequestRecord]:
     """Return the records of a family, given that of its first request; of any other request, its own.
 
+    Those that were erased are left out.
+
     Raises:
         ApiError: The result of one has expired.
     """
@@ -28,7 +30,8 @@ async def members_of(store: GatewayStore, record: RequestRecord) -> Sequence[Req
     for id, each in zip(ids, further, strict=True):
         if each is None:
             raise expired(id)
-        found.append(each)
+        if not each.erased:
+            found.append(each)
     return found
 
 

@@ -1,5 +1,8 @@
 """Webhooks of a gateway: ends of responses and batches come to receivers on loopback, at least once."""
 
+import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
@@ -157,6 +160,15 @@ async def test_an_endpoint_that_took_an_event_gets_it_no_more_for_the_sake_of_an
     assert len(world.receiver.events) == 1
 
 
+async def test_an_endpoint_whose_name_cannot_be_looked_up_leaves_others_alone(world: World) -> None:
+    limits = replace_limits(retry_for_s=0.2)
+    client = await world.gateway(webhooks(world.receiver.url, "http://a..b/x", limits=limits))
+    await client.responses.create(**ASKED)
+    await until(lambda: counted(world, 'attempts_total{endpoint="hook-1",result="given_up"}', 1.0))
+    await world.all_sent()
+    assert len(world.receiver.events) == 1
+
+
 async def test_several_gateways_send_an_event_once(world: World) -> None:
     hooks = webhooks(world.receiver.url)
     client, *_ = [await world.gateway(hooks) for _ in range(4)]
@@ -195,6 +207,29 @@ async def test_a_gone_endpoint_gets_no_second_attempt(world: World) -> None:
     await until(lambda: bool(world.receiver.events))
     await world.all_sent()
     assert len(world.receiver.events) == 1
+
+
+async def test_a_secret_in_the_url_is_not_logged(
+    world: World, caplog: pytest.LogCaptureFixture, unused_tcp_port: int
+) -> None:
+    async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"NO HTTP\r\n\r\n")
+        writer.close()
+
+    caplog.set_level(logging.INFO)
+    server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        urls = [f"http://127.0.0.1:{each}/private?key=private" for each in (port, unused_tcp_port)]
+        await world.gateway(webhooks(*urls, limits=replace_limits(retry_for_s=0.1)))
+        await world.cluster.store.add_end(
+            EndEvent(subject="one", ended_as="stop", tenant="a", at_ns=time.time_ns())
+        )
+        await world.all_sent()
+    assert "webhook hook-0 did not take" in caplog.text and "webhook hook-1 did not take" in caplog.text
+    assert "Bad status line" in caplog.text and "ConnectionRefusedError" in caplog.text
+    assert "private" not in caplog.text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -64,6 +64,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     [
         ({"endpoints": [HOOK, HOOK]}, "has 'reports' twice"),
         ({"endpoints": [HOOK | {"url": "ftp://a"}]}, "expected an address such as https://"),
+        ({"endpoints": [HOOK | {"url": "https://a..b/x"}]}, "expected an address such as https://"),
+        ({"endpoints": [HOOK | {"url": f"https://{'a' * 64}.example.com/"}]}, "expected an address such as"),
         ({"endpoints": [HOOK | {"events": ["response.ended"]}]}, "response.ended"),
         ({"endpoints": [HOOK | {"events": []}]}, "events"),
         ({"endpoints": [HOOK | {"secret_file": "a"}]}, "either secret_env or secret_file"),

@@ -50,7 +50,8 @@ def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
     expected = f"an address such as {schemes[0]}://host:port"
     try:
         parts = urlsplit(address)
-        sound = parts.scheme in schemes and parts.port != 0 and bool(parts.hostname or parts.scheme == "unix")
+        host = (parts.hostname or "").encode("idna")  # as the look-up of the name will encode it
+        sound = parts.scheme in schemes and parts.port != 0 and bool(host or parts.scheme == "unix")
     except ValueError:
         sound = False
     if not sound or any(character <= " " for character in address):

@@ -7,8 +7,9 @@ import aiohttp
 
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.outbox import EndEvent
+from qlm.domain.shown import shown
 from qlm.gateway.render.breaker import Breaker
-from qlm.gateway.webhooks.addresses import guarded_socket
+from qlm.gateway.webhooks.addresses import AddressRefusedError, guarded_socket
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id
 from qlm.gateway.webhooks.signature import signed_headers
@@ -18,7 +19,6 @@ PAUSE_NS: Final = 10_000_000_000
 """Failures in a row after which an endpoint is spared, and the pause: others need the connections."""
 
 _GONE: Final = 410
-_NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Result(Enum):
@@ -74,9 +74,9 @@ class Sender:
                 endpoint.url, data=body, headers=headers, allow_redirects=False
             ) as answer:
                 status = answer.status
-        except _NETWORK_ERRORS as error:
+        except Exception as error:  # of any kind: other endpoints are to get the event all the same
             breaker.failed()
-            return Attempt(Result.FAILED, str(error) or type(error).__name__)
+            return Attempt(Result.FAILED, _shown(error))
         if 200 <= status < 300:
             breaker.answered()
             return Attempt(Result.DELIVERED)
@@ -86,3 +86,12 @@ class Sender:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+def _shown(error: Exception) -> str:
+    """Return why an attempt failed, without the URL: that may have secrets."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, AddressRefusedError):
+        return str(cause)
+    detail = error.message if isinstance(error, aiohttp.ClientResponseError) else ""
+    return type(cause).__name__ + (f": {shown(detail)}" if detail else "")

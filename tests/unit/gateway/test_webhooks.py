@@ -107,7 +107,9 @@ def test_the_configuration_knows_each_type() -> None:
         *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "0.0.0.0", "100.64.0.1"),
         *("224.0.0.1", "255.255.255.255", "192.0.2.1", "::1", "::", "fe80::1", "fc00::1", "ff02::1"),
         *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::1"),
-        *("2001:0:7f00:1::1", "64:ff9b:1::1", "2001:db8::1"),
+        *("2001:0:7f00:1::1", "64:ff9b:1::1", "2001:db8::1", "fec0::1", "192.0.0.9", "192.0.0.192"),
+        *("3fff::1", "5f00::1", "4000::1", "::ffff:0:10.0.0.1", "::10.0.0.1", "168.63.129.16"),
+        *("::ffff:168.63.129.16", "64:ff9b::192.0.0.9"),
     ],
 )
 def test_events_are_not_sent_to_addresses_that_are_not_public(text: str) -> None:
@@ -116,15 +118,17 @@ def test_events_are_not_sent_to_addresses_that_are_not_public(text: str) -> None
     assert not is_allowed(address, [ip_network("203.0.113.0/24")])
 
 
-@pytest.mark.parametrize("text", ["1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
+@pytest.mark.parametrize(
+    "text", ["1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101", "2002:101:101::1"]
+)
 def test_events_are_sent_to_public_addresses(text: str) -> None:
     assert is_allowed(ip_address(text), ())
 
 
 def test_networks_that_are_allowed_are_sent_to() -> None:
-    networks = [ip_network("10.1.0.0/16"), ip_network("fd00::/8")]
-    allowed = [is_allowed(ip_address(each), networks) for each in ("10.1.9.9", "::ffff:10.1.0.1", "fd00::1")]
-    assert allowed == [True, True, True]
+    networks = [ip_network("10.1.0.0/16"), ip_network("fd00::/8"), ip_network("::1/128")]
+    named = ("10.1.9.9", "::ffff:10.1.0.1", "fd00::1", "::1")
+    assert all(is_allowed(ip_address(each), networks) for each in named)
     assert not is_allowed(ip_address("10.2.0.1"), networks)
 
 

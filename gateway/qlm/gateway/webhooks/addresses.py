@@ -8,8 +8,22 @@ from typing import Any, Final
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")  # which `is_global` of Python 3.11 takes for public
+_WITH_IPV4: Final = (
+    IPv6Network("64:ff9b::/96"),  # NAT64
+    IPv6Network("::ffff:0:0:0/96"),  # SIIT
+    IPv6Network("::/96"),  # IPv4-compatible
+)
+"""Networks whose addresses end with one of IPv4 that packets to them may reach."""
+
+_UNICAST: Final = IPv6Network("2000::/3")
+"""The only public addresses of IPv6 so far: https://www.iana.org/assignments/ipv6-address-space"""
+
+_NOT_PUBLIC: Final[Sequence[Network]] = (
+    IPv4Network("192.0.0.0/24"),  # of protocols
+    IPv4Network("168.63.129.16/32"),  # of a host of Azure, for its virtual machines alone
+    IPv6Network("3fff::/20"),  # of documentation
+)
+"""Networks which `is_global` of some versions of Python takes for public."""
 
 
 class AddressRefusedError(OSError):
@@ -37,7 +51,10 @@ def guarded_socket(networks: Sequence[Network]) -> Callable[[tuple[Any, ...]], s
 
 
 def _is_public(address: Address) -> bool:
-    return address.is_global and not address.is_multicast and address not in _LOCAL_NAT64
+    if isinstance(address, IPv6Address) and address not in _UNICAST:
+        return False
+    special = address.is_multicast or any(address in network for network in _NOT_PUBLIC)
+    return address.is_global and not special
 
 
 def _meant(address: Address) -> Iterator[Address]:
@@ -46,7 +63,7 @@ def _meant(address: Address) -> Iterator[Address]:
         yield address
     elif address.ipv4_mapped is not None:
         yield address.ipv4_mapped
-    elif address in _NAT64:
+    elif not (address.is_loopback or address.is_unspecified) and any(address in each for each in _WITH_IPV4):
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
     elif address.sixtofour is not None:
         yield address.sixtofour

@@ -29,6 +29,7 @@ def decode_end_event(data: bytes) -> EndEvent:
             tenant=str(plain["tenant"]),
             at_ns=int(plain["at_ns"]),
             attempts=int(plain["attempts"]),
+            failures=int(plain.get("failures", 0)),
             done=tuple(map(str, plain["done"])),
         )
     except (KeyError, TypeError, ValueError) as error:

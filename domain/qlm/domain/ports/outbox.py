@@ -15,6 +15,7 @@ class EndEvent:
         tenant: Its tenant.
         at_ns: Time of its end, nanoseconds since the epoch.
         attempts: Claims so far, the present one included.
+        failures: Claims so far after which it was put back because a receiver failed.
         done: Names of the receivers that need no further attempt.
     """
 
@@ -23,6 +24,7 @@ class EndEvent:
     tenant: str
     at_ns: int
     attempts: int = 0
+    failures: int = 0
     done: tuple[str, ...] = ()
 
 
@@ -52,7 +54,7 @@ class Outbox(Protocol):
         """Settle a claimed event; False, without effect, if it was claimed again or settled since.
 
         Args:
-            event: The event, with those for whom it is done.
+            event: The event, with its failures and those for whom it is done.
             again_ns: The time at which it is due again, nanoseconds since the epoch; None to remove it.
         """
         ...

@@ -28,7 +28,7 @@ class RedisOutbox:
     async def settle_end(self, event: EndEvent, again_ns: int | None) -> bool:
         again = "" if again_ns is None else padded(again_ns)
         done = orjson.dumps(event.done)
-        arguments = (event.subject, padded(event.at_ns), event.attempts, done, again)
+        arguments = (event.subject, padded(event.at_ns), event.attempts, done, again, event.failures)
         return bool(await self._scripts.run("settle_end", *arguments))
 
     async def outbox_state(self) -> OutboxState:
@@ -37,12 +37,13 @@ class RedisOutbox:
 
 
 def _read_event(reply: Any) -> EndEvent:
-    subject, ended_as, tenant, at, attempts, done = reply
+    subject, ended_as, tenant, at, attempts, done, failures = reply
     return EndEvent(
         subject=subject.decode(),
         ended_as=ended_as.decode(),
         tenant=tenant.decode(),
         at_ns=int(at),
         attempts=int(attempts),
+        failures=int(failures or 0),
         done=tuple(orjson.loads(done)),
     )

@@ -87,9 +87,10 @@ async def test_an_event_that_was_settled_for_some_is_due_again(subject: Subject)
     store = subject.store
     await store.add_end(BATCH)
     (claimed,) = await store.claim_ends(9, LONG_S)
-    assert await store.settle_end(replace(claimed, done=("one", "zwö")), 0)
+    assert claimed.failures == 0
+    assert await store.settle_end(replace(claimed, done=("one", "zwö"), failures=1), 0)
     (again,) = await store.claim_ends(9, LONG_S)
-    assert (again.done, again.attempts) == (("one", "zwö"), 2)
+    assert (again.done, again.attempts, again.failures) == (("one", "zwö"), 2, 1)
     assert await store.settle_end(again, again.at_ns * 2)
     assert await store.claim_ends(9, LONG_S) == []
 

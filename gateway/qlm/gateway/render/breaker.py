@@ -23,6 +23,11 @@ class Breaker:
         """True while no call should be made."""
         return self._clock.now_ns() < self._open_until_ns
 
+    @property
+    def open_until_ns(self) -> int:
+        """End of the latest pause, nanoseconds since the epoch; 0 if there was none."""
+        return self._open_until_ns
+
     def failed(self) -> bool:
         """Note a call without an answer; return True for the one of a row that first opens the breaker."""
         self._failures += 1

@@ -24,6 +24,9 @@ LOOK_S: Final = 0.5
 CLAIM_S: Final = 30.0
 """Time beyond that of an attempt after which another gateway takes an event that was not settled."""
 
+UNKNOWN_NS: Final = 5_000_000_000
+"""Pause of an event that no endpoint here wants: another gateway may know one, as while all are restarted."""
+
 
 class Dispatcher:
     """Sends the events that one gateway claims, with a bounded number under way."""
@@ -84,18 +87,25 @@ class Dispatcher:
 
     async def _send(self, event: EndEvent) -> None:
         try:
-            left = await self._attempts(event)
-            await self._settle(replace(event, done=(*event.done, *left.done)), left.failed)
+            if self._gateway.clock.now_ns() >= self._until_ns(event):
+                await self._drop(event)
+            else:
+                await self._settle(event, await self._attempts(event))
         except Exception as error:
             self._gateway.faults.note(_log, error, "event of %s is sent again later", event.subject)
 
     async def _attempts(self, event: EndEvent) -> "_Left":
         """Try each endpoint that wants the event and has not got it yet."""
-        wanting = self._webhooks.receivers((event_type(event),), event.tenant)
+        left = _Left()
+        wanting = self._wanting(event)
+        if not wanting:
+            left.again_ns.append(self._gateway.clock.now_ns() + UNKNOWN_NS)
         endpoints = [each for each in wanting if each.name not in event.done]
         attempts = await asyncio.gather(*(self._sender.send(each, event) for each in endpoints))
-        left = _Left()
         for endpoint, attempt in zip(endpoints, attempts, strict=True):
+            if attempt.result is Result.SPARED:
+                left.again_ns.append(attempt.spared_until_ns)
+                continue
             self._metrics.attempted(endpoint.name, attempt.result.value)
             if attempt.result is Result.FAILED:
                 left.failed.append(endpoint)
@@ -106,13 +116,42 @@ class Dispatcher:
                 self._give_up(event, [endpoint], attempt.why)
         return left
 
-    async def _settle(self, event: EndEvent, failed: Sequence[Endpoint]) -> None:
-        limits, now_ns = self._webhooks.limits, self._gateway.clock.now_ns()
-        again_ns = now_ns + round(pause_s(event.attempts, limits, self._chance()) * 1e9)
-        over = again_ns >= event.at_ns + round(limits.retry_for_s * 1e9)
-        settled = await self._gateway.store.settle_end(event, None if over or not failed else again_ns)
-        if settled and failed and over:
-            self._give_up(event, failed, f"its time of {limits.retry_for_s:g} s is over")
+    async def _settle(self, event: EndEvent, left: "_Left") -> None:
+        given_up: Sequence[Endpoint] = ()
+        if left.failed:
+            event = replace(event, failures=event.failures + 1)
+            pause_ns = round(pause_s(event.failures, self._webhooks.limits, self._chance()) * 1e9)
+            again_ns = self._gateway.clock.now_ns() + pause_ns
+            if again_ns < self._until_ns(event):
+                left.again_ns.append(again_ns)
+            else:
+                given_up = left.failed
+        done = (*event.done, *left.done, *(each.name for each in given_up))
+        settled = await self._gateway.store.settle_end(
+            replace(event, done=done), min(left.again_ns, default=None)
+        )
+        if settled:
+            self._give_up(event, given_up, self._over)
+
+    async def _drop(self, event: EndEvent) -> None:
+        """Give up an event whose time is over."""
+        if not await self._gateway.store.settle_end(event, None):
+            return
+        wanting = self._wanting(event)
+        self._give_up(event, [each for each in wanting if each.name not in event.done], self._over)
+        if not wanting:
+            text = "%s (%s of %s) is dropped: no endpoint here wants it, and %s"
+            _log.warning(text, event_id(event), event_type(event), event.subject, self._over)
+
+    def _wanting(self, event: EndEvent) -> Sequence[Endpoint]:
+        return self._webhooks.receivers((event_type(event),), event.tenant)
+
+    def _until_ns(self, event: EndEvent) -> int:
+        return event.at_ns + round(self._webhooks.limits.retry_for_s * 1e9)
+
+    @property
+    def _over(self) -> str:
+        return f"its time of {self._webhooks.limits.retry_for_s:g} s is over"
 
     def _give_up(self, event: EndEvent, endpoints: Sequence[Endpoint], why: str) -> None:
         for endpoint in endpoints:
@@ -122,11 +161,18 @@ class Dispatcher:
 
 
 class _Left:
-    """Endpoints that need no further attempt, by name, and those that do."""
+    """What attempts have left of an event.
+
+    Attributes:
+        done: Names of endpoints that need no further attempt.
+        failed: Endpoints that do.
+        again_ns: Times from which others may be tried, nanoseconds since the epoch.
+    """
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failed: list[Endpoint] = []
+        self.again_ns: list[int] = []
 
 
 async def send_webhooks(gateway: Gateway) -> None:

@@ -18,6 +18,12 @@ FAILURES_MAX: Final = 5
 PAUSE_NS: Final = 10_000_000_000
 """Failures in a row after which an endpoint is spared, and the pause: others need the connections."""
 
+SHARES: Final = 4
+"""Parts of the attempts that may be under way: of several endpoints, none gets more than one of them."""
+
+BUSY_NS: Final = 1_000_000_000
+"""Time for which an endpoint is spared that has its part under way."""
+
 _GONE: Final = 410
 
 
@@ -27,15 +33,18 @@ class Result(Enum):
     DELIVERED = "delivered"
     FAILED = "failed"
     """Another attempt may help."""
+    SPARED = "spared"
+    """None was made: it failed several times just now, or enough are under way."""
     GONE = "gone"
     """The endpoint asks for no further attempt (410)."""
 
 
 class Attempt(NamedTuple):
-    """What became of an attempt, and why it failed."""
+    """What became of an attempt, why it failed, and until when its endpoint is spared."""
 
     result: Result
     why: str = ""
+    spared_until_ns: int = 0
 
 
 class Sender:
@@ -48,6 +57,8 @@ class Sender:
         """Connect with the first attempt."""
         self._clock = clock
         self._breakers = {each.name: Breaker(clock, FAILURES_MAX, PAUSE_NS) for each in webhooks.endpoints}
+        part = webhooks.limits.concurrent_max // min(SHARES, max(1, len(webhooks.endpoints)))
+        self._free = {each.name: max(1, part) for each in webhooks.endpoints}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # the events under way are bounded
@@ -62,10 +73,19 @@ class Sender:
         )
 
     async def send(self, endpoint: Endpoint, event: EndEvent) -> Attempt:
-        """Make one attempt."""
+        """Make one attempt, unless the endpoint is spared."""
         breaker = self._breakers[endpoint.name]
         if breaker.is_open:
-            return Attempt(Result.FAILED, "it failed several times just now")
+            return Attempt(Result.SPARED, spared_until_ns=breaker.open_until_ns)
+        if not self._free[endpoint.name]:
+            return Attempt(Result.SPARED, spared_until_ns=self._clock.now_ns() + BUSY_NS)
+        self._free[endpoint.name] -= 1
+        try:
+            return await self._attempt(endpoint, event, breaker)
+        finally:
+            self._free[endpoint.name] += 1
+
+    async def _attempt(self, endpoint: Endpoint, event: EndEvent, breaker: Breaker) -> Attempt:
         body = event_body(event)
         at_s = self._clock.now_ns() // 10**9
         headers = signed_headers(event_id(event), at_s, body, endpoint.secrets)

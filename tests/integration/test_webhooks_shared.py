@@ -1,9 +1,13 @@
 """Webhooks that share a gateway, and gateways that share webhooks: none holds back those of another."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -85,6 +89,35 @@ async def test_an_endpoint_that_is_spared_is_due_after_the_pause_and_has_not_fai
     await world.all_sent()
     assert answers.count(204) == FAILURES_MAX + 3
     assert await counted(world, 'attempts_total{endpoint="hook-0",result="failed"}', float(FAILURES_MAX))
+
+
+async def test_a_name_whose_look_up_hangs_holds_back_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, go, hanging = socket.getaddrinfo, threading.Event(), threading.Semaphore(0)
+
+    def hangs(host: str, *rest: Any, **more: Any) -> Any:
+        if host == "hangs.example":
+            hanging.release()
+            go.wait(60)
+            raise socket.gaierror(socket.EAI_AGAIN, "it hangs")
+        return look_up(host, *rest, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", hangs)
+    by_name = world.receiver.url.replace("127.0.0.1", "localhost")
+    hooks = webhooks("http://hangs.example/x", by_name, limits=replace_limits(timeout_s=60))
+    threads = ThreadPoolExecutor(2)
+    asyncio.get_running_loop().set_default_executor(threads)
+    try:
+        await world.gateway(of_tenant(hooks, "a", "b"))
+        for n in range(8):
+            await world.cluster.store.add_end(added(n))
+        await until(lambda: hanging.acquire(blocking=False))
+        await world.cluster.store.add_end(added(1, "b"))
+        await until(lambda: world.receiver.events)
+        await asyncio.wait_for(asyncio.to_thread(lambda: None), 10)
+    finally:
+        go.set()
 
 
 async def test_a_slow_endpoint_does_not_hold_back_others(

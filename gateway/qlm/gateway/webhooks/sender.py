@@ -12,6 +12,7 @@ from qlm.gateway.render.breaker import Breaker
 from qlm.gateway.webhooks.addresses import AddressRefusedError, guarded_socket
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id
+from qlm.gateway.webhooks.resolver import ThreadsResolver
 from qlm.gateway.webhooks.signature import signed_headers
 
 FAILURES_MAX: Final = 5
@@ -59,11 +60,13 @@ class Sender:
         self._breakers = {each.name: Breaker(clock, FAILURES_MAX, PAUSE_NS) for each in webhooks.endpoints}
         part = webhooks.limits.concurrent_max // min(SHARES, max(1, len(webhooks.endpoints)))
         self._free = {each.name: max(1, part) for each in webhooks.endpoints}
+        self._resolver = ThreadsResolver()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # the events under way are bounded
                 force_close=True,
                 use_dns_cache=False,
+                resolver=self._resolver,
                 socket_factory=guarded_socket(webhooks.networks),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -106,6 +109,7 @@ class Sender:
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+        await self._resolver.close()
 
 
 def _shown(error: Exception) -> str:

@@ -31,6 +31,7 @@ from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.ports.outbox import EndEvent, OutboxState
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.view import RequestFilter
 from qlm.store.core.limits import StoreLimits
@@ -559,3 +560,15 @@ async def test_a_class_that_an_earlier_version_uses_again_is_not_forgotten(redis
 
         await until(pruned, "the idle entry to go")
         assert await client.exists(f"{prefix}class:{name}")
+
+
+async def test_operators_are_told_of_dropped_events_for_a_day(redis_server: RedisServer) -> None:
+    prefix = next(_prefixes)
+    async with (
+        _store(redis_server, prefix=prefix, limits=StoreLimits(events_waiting_max=1)) as store,
+        _client(redis_server) as client,
+    ):
+        for n in range(2):
+            await store.add_end(EndEvent(subject=f"r{n}", ended_as="stop", tenant="a", at_ns=ARRIVAL_NS))
+        assert await store.outbox_state() == OutboxState(1, 1)
+        assert 0 < await client.ttl(f"{prefix}ends_dropped") <= 86_400

@@ -25,7 +25,8 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `history` (string that expires): what the controllers have learned.
 * `api_keys` (hash): API keys by id.
 * `ends` (sorted set like `drops`: ends of which other programs are to be notified, by the time at which
-  they are due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too many).
+  they are due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too
+  many; it expires a day after the last of them).
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),

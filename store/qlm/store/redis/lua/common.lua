@@ -349,6 +349,9 @@ local function count_length(class, outcome, tokens)
     'INCRBY', 'i64', '#' .. slot + 1, tokens)
 end
 
+-- Time for which operators are told of dropped events: a day after the last.
+local DROPPED_SHOWN_S = 86400
+
 -- Add an event to the outbox, due at once, unless there is one of its subject, or too many wait.
 local function add_end(subject, ended_as, tenant, at)
   local ends = PREFIX .. 'ends'
@@ -357,6 +360,7 @@ local function add_end(subject, ended_as, tenant, at)
   end
   if call('ZCARD', ends) >= EVENTS_WAITING_MAX then
     call('INCR', PREFIX .. 'ends_dropped')
+    call('EXPIRE', PREFIX .. 'ends_dropped', DROPPED_SHOWN_S)
     return
   end
   call('HSET', key('end', subject), 'ended_as', ended_as, 'tenant', tenant, 'at', at, 'attempts', 0, 'done', '[]',

@@ -562,7 +562,7 @@ async def test_a_class_that_an_earlier_version_uses_again_is_not_forgotten(redis
         assert await client.exists(f"{prefix}class:{name}")
 
 
-async def test_operators_are_told_of_dropped_events_for_a_day(redis_server: RedisServer) -> None:
+async def test_dropped_events_are_reported_for_a_day(redis_server: RedisServer) -> None:
     prefix = next(_prefixes)
     async with (
         _store(redis_server, prefix=prefix, limits=StoreLimits(events_waiting_max=1)) as store,

@@ -349,7 +349,7 @@ local function count_length(class, outcome, tokens)
     'INCRBY', 'i64', '#' .. slot + 1, tokens)
 end
 
--- Time for which operators are told of dropped events: a day after the last.
+-- Time for which dropped events are reported to operators: a day after the last.
 local DROPPED_SHOWN_S = 86400
 
 -- Add an event to the outbox, due at once, unless there is one of its subject, or too many wait.

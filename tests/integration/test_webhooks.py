@@ -212,10 +212,14 @@ async def test_an_event_that_no_one_takes_in_time_is_given_up(world: World) -> N
     assert world.receiver.events == []  # its time was over before the first attempt
 
 
-async def test_operators_see_events_that_no_endpoint_gets(world: World) -> None:
+async def test_operators_see_events_that_no_endpoint_gets(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.gateway.webhooks.dispatcher.WATCH_S", 0.01)
     url = await world.cluster.gateway()
     async with httpx.AsyncClient(base_url=world.cluster.admin_urls[url]) as admin:
         assert (await admin.get("/admin/v1/store")).json()["warnings"] == []
         await world.cluster.store.add_end(EndEvent(subject="one", ended_as="stop", tenant="a", at_ns=1))
         (warning,) = (await admin.get("/admin/v1/store")).json()["warnings"]
+    await until(lambda: counted(world, "events_waiting", 1.0))
     assert warning == "events of webhooks wait (1), and this gateway has no endpoints (webhooks.endpoints)"

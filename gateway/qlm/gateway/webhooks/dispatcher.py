@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 LOOK_S: Final = 0.5
 """Time between two looks for events that are due."""
 
+WATCH_S: Final = 10.0
+"""Time between two counts of the events, at a gateway without endpoints."""
+
 CLAIM_S: Final = 30.0
 """Time beyond that of an attempt after which another gateway takes an event that was not settled."""
 
@@ -176,8 +179,9 @@ class _Left:
 
 
 async def send_webhooks(gateway: Gateway) -> None:
-    """Send events until cancelled, if this gateway knows endpoints."""
+    """Send events until cancelled; if this gateway knows no endpoints, show operators how many wait."""
     if gateway.webhooks is None:
+        await _watch(gateway)
         return
     sender = Sender(gateway.webhooks, gateway.clock)
     try:
@@ -186,9 +190,18 @@ async def send_webhooks(gateway: Gateway) -> None:
         await sender.close()
 
 
+async def _watch(gateway: Gateway) -> None:
+    while True:
+        try:
+            gateway.metrics.webhooks.outbox(await gateway.store.outbox_state())
+        except Exception as error:
+            gateway.faults.note(_log, error, "cannot count the events of webhooks")
+        await asyncio.sleep(WATCH_S)
+
+
 @contextlib.asynccontextmanager
 async def webhooks_sent(gateway: Gateway) -> AsyncIterator[None]:
-    """Send events while inside, if this gateway knows endpoints."""
+    """Send events while inside, or show how many wait."""
     task = asyncio.create_task(send_webhooks(gateway))
     try:
         yield

@@ -28,7 +28,7 @@ CLAIM_S: Final = 30.0
 """Time beyond that of an attempt after which another gateway takes an event that was not settled."""
 
 UNKNOWN_NS: Final = 5_000_000_000
-"""Pause of an event that no endpoint here wants: another gateway may know one, as while all are restarted."""
+"""Longest pause of an event that no endpoint here wants: another gateway may know one, as in a restart."""
 
 
 class Dispatcher:
@@ -102,7 +102,9 @@ class Dispatcher:
         left = _Left()
         wanting = self._wanting(event)
         if not wanting:
-            left.again_ns.append(self._gateway.clock.now_ns() + UNKNOWN_NS)
+            # By chance, so that this gateway's looks do not always come first.
+            pause_ns = round(UNKNOWN_NS * (0.5 + self._chance() / 2))
+            left.again_ns.append(self._gateway.clock.now_ns() + pause_ns)
         endpoints = [each for each in wanting if each.name not in event.done]
         attempts = await asyncio.gather(*(self._sender.send(each, event) for each in endpoints))
         for endpoint, attempt in zip(endpoints, attempts, strict=True):

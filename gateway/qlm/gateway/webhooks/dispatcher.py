@@ -19,7 +19,7 @@ from qlm.gateway.webhooks.sender import Result, Sender
 _log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-"""Time between two looks for events that are due."""
+"""Longest time between two looks for events that are due; drawn by chance: no gateway is always first."""
 
 WATCH_S: Final = 10.0
 """Time between two counts of the events, at a gateway without endpoints."""
@@ -28,7 +28,7 @@ CLAIM_S: Final = 30.0
 """Time beyond that of an attempt after which another gateway takes an event that was not settled."""
 
 UNKNOWN_NS: Final = 5_000_000_000
-"""Longest pause of an event that no endpoint here wants: another gateway may know one, as in a restart."""
+"""Pause of an event that no endpoint here wants: another gateway may know one, as in a restart."""
 
 
 class Dispatcher:
@@ -49,7 +49,7 @@ class Dispatcher:
             webhooks: The endpoints.
             sender: Makes attempts.
             chance: Returns a number from 0 to 1 by chance.
-            look_s: Time between two looks for events that are due.
+            look_s: Longest time between two looks for events that are due.
         """
         self._gateway = gateway
         self._webhooks = webhooks
@@ -84,7 +84,7 @@ class Dispatcher:
     async def _wait(self) -> None:
         """Wait until there may be more to send."""
         if len(self._under_way) < self._webhooks.limits.concurrent_max:
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(self._look_s * (0.5 + self._chance() / 2))
         else:
             await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
 
@@ -102,9 +102,7 @@ class Dispatcher:
         left = _Left()
         wanting = self._wanting(event)
         if not wanting:
-            # By chance, so that this gateway's looks do not always come first.
-            pause_ns = round(UNKNOWN_NS * (0.5 + self._chance() / 2))
-            left.again_ns.append(self._gateway.clock.now_ns() + pause_ns)
+            left.again_ns.append(self._gateway.clock.now_ns() + UNKNOWN_NS)
         endpoints = [each for each in wanting if each.name not in event.done]
         attempts = await asyncio.gather(*(self._sender.send(each, event) for each in endpoints))
         for endpoint, attempt in zip(endpoints, attempts, strict=True):

@@ -46,10 +46,10 @@ def run_command(**options: Any) -> None:
     will do.
     """
     # Imported here: client and statistics take longer than the help.
-    from qlm.cli.commands.bench import running
+    from qlm.cli.commands.bench.running import run
 
     with errors_in_one_line(code=1):
-        running.run(options)
+        run(options)
 
 
 @bench_command.command("score", cls=Measures)
@@ -62,7 +62,7 @@ def score_command(files: Sequence[Path], **options: Any) -> None:
     The files must have the times of tokens: vllm bench serve --save-result --save-detailed; aiperf's
     profile_export.jsonl; inference-perf's per_request_lifecycle_metrics.json.
     """
-    from qlm.cli.commands.bench import running
+    from qlm.cli.commands.bench.running import score
 
     with errors_in_one_line(code=1):
-        running.score(files, options)
+        score(files, options)

@@ -29,34 +29,35 @@ from simulation.virtual_loop import EPOCH_NS
 class AcksBeforeStore(Agent):
     """Acknowledges a message as soon as its generation has ended, not once the result is stored."""
 
-    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+    def take(self, events: Iterable[Event], now_ns: int) -> list[Action]:
         events = tuple(events)
         acks: list[Action] = []
         for event in events:
             if isinstance(event, GenerationEnded) and event.finish in ("stop", "length"):
                 tracked = self.state.requests.calls.get(event.call_id)
                 acks += [] if tracked is None else [Ack(delivery=tracked.claim.delivery)]
-        return [*acks, *super().receive_all(events, now_ns)]
+        return [*acks, *super().take(events, now_ns)]
 
 
 class ChecksPointAfterAbort(Agent):
     """Parks an evicted request when it asks for the abort; what the engine still makes comes after that."""
 
-    late: set[str]
+    late: frozenset[str] = frozenset()
 
-    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
-        if not hasattr(self, "late"):
-            self.late = set()
+    def take(self, events: Iterable[Event], now_ns: int) -> list[Action]:
         kept = [e for e in events if not (isinstance(e, GenerationEnded) and e.call_id in self.late)]
-        actions = super().receive_all(kept, now_ns)
+        return super().take(kept, now_ns)
+
+    def decide(self, now_ns: int) -> list[Action]:
+        actions = super().decide(now_ns)
         for action in tuple(actions):
             for call_id in action.call_ids if isinstance(action, Abort) else ():
                 tracked = self.state.requests.calls.get(call_id)
                 if tracked is not None and tracked.exit.disposition is Disposition.RESUME_HERE:
                     ended = GenerationEnded(call_id=call_id, finish="abort")
-                    actions += super().receive_all((ended,), now_ns)
+                    actions += [*super().take((ended,), now_ns), *super().decide(now_ns)]
                     self.state.requests.calls[call_id] = tracked
-                    self.late.add(call_id)
+                    self.late |= {call_id}
         return actions
 
 
@@ -136,8 +137,13 @@ class RepeatsToken(Agent):
 
     restarted = False
 
-    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
-        actions = super().receive_all(events, now_ns)
+    def take(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        return self._seen(super().take(events, now_ns))
+
+    def decide(self, now_ns: int) -> list[Action]:
+        return self._seen(super().decide(now_ns))
+
+    def _seen(self, actions: list[Action]) -> list[Action]:
         self.restarted |= any(isinstance(action, RestartEngine) for action in actions)
         return [self._shortened(each) if isinstance(each, Submit) else each for each in actions]
 
@@ -152,8 +158,8 @@ class RepeatsToken(Agent):
 class TakesErrorsForAnswers(Agent):
     """Goes on after a failed write to the output log as if the store had taken it."""
 
-    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
-        return super().receive_all([_as_taken(event) for event in events], now_ns)
+    def take(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        return super().take([_as_taken(event) for event in events], now_ns)
 
 
 def _as_taken(event: Event) -> Event:

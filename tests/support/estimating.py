@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.history.classes import ClassRecord
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -116,4 +119,17 @@ def cluster(
         classes=classes,
         instances=instances,
         queues=tuple(VirtualQueue(instance=InstanceId(id), groups=groups) for id, groups in queues.items()),
+    )
+
+
+def class_record(tokens: float, answers: int, at_ns: int) -> ClassRecord:
+    """Return what was recorded of a class whose answers all have one length."""
+    return ClassRecord(
+        at_ns=at_ns,
+        finished=answers,
+        mean_prompt_tokens=300.0,
+        var_prompt_tokens=0.0,
+        mean_max_tokens=512.0,
+        var_max_tokens=0.0,
+        lengths=counted(np.full(answers, tokens)),
     )

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.controller.core.estimating.arrivals import Arrivals
 from qlm.controller.core.history.classes import ClassRecord
@@ -28,7 +26,7 @@ from qlm.domain.request import Request
 from qlm.rct_estimator.correction import Correction
 from qlm.store.embedded.memory import MemoryStore
 from support.dead_letters import UNREADABLE, move_to_dead_letters
-from support.estimating import counted
+from support.estimating import class_record
 from support.gateway import Cluster, running_cluster
 from support.requests import a_request
 
@@ -159,12 +157,4 @@ def history() -> History:
 
 
 def learned(tokens: float, answers: int, *, age_s: float) -> ClassRecord:
-    return ClassRecord(
-        at_ns=NOW_NS - round(age_s * S),
-        finished=answers,
-        mean_prompt_tokens=300.0,
-        var_prompt_tokens=0.0,
-        mean_max_tokens=512.0,
-        var_max_tokens=0.0,
-        lengths=counted(np.full(answers, tokens)),
-    )
+    return class_record(tokens, answers, NOW_NS - round(age_s * S))

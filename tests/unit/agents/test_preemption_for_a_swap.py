@@ -8,7 +8,7 @@ from qlm.agents.core.events import GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.preemption import victims_of_swap
 from qlm.agents.core.state import AgentSettings
-from qlm.domain.actions import Abort, Demote, Return, SwapModel
+from qlm.domain.actions import Abort, Demote, Return, Submit, SwapModel
 from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId
@@ -72,17 +72,22 @@ def test_a_group_that_is_late_as_a_whole_preempts_nothing(last_s: float, evicts:
     assert bool(bench.take(Abort)) == evicts
 
 
+def evict(bench: Bench, running: Submit, *, waited_s: int) -> None:
+    """Evict a generation for a group of another model that is due 30 s after its arrival."""
+    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - waited_s * S)
+    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
+    bench.later(1)
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
+    bench.store_appends()
+
+
 def test_a_request_evicted_for_a_swap_returns_as_evicted() -> None:
     bench = Bench()
     batch = bench.start(a_request("batch", max_tokens=1000))
     bench.at_pace(token_s=0.1, service_s=1)
     bench.later(99)
-    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 20 * S)
-    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
-    bench.later(1)
-    assert bench.take(Abort)
-    bench.send(GenerationEnded(call_id=batch.call.call_id, finish="abort"))
-    bench.store_appends()
+    evict(bench, batch, waited_s=20)
     assert [(back.id, back.evicted) for back in bench.take(Return)] == [(batch.id, True)]
 
 
@@ -102,12 +107,7 @@ def evicted_stream(
     bench.store_appends()
     bench.at_pace(token_s=0.1, service_s=1)
     bench.later(30)
-    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 28 * S)
-    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
-    bench.later(1)
-    assert bench.take(Abort)
-    bench.send(GenerationEnded(call_id=stream.call.call_id, finish="abort"))
-    bench.store_appends()
+    evict(bench, stream, waited_s=28)
 
 
 def test_a_stream_evicted_after_the_first_token_does_not_return_as_one_whose_deadline_is_ahead() -> None:

@@ -1,6 +1,5 @@
 """`qlm history`: what is known of each model, and how old it is."""
 
-import numpy as np
 from rich.console import Console
 
 from qlm.cli.inspect.history import history_tables
@@ -11,19 +10,11 @@ from qlm.controller.core.history.speeds import SpeedRecord
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.rct_estimator.correction import Correction
-from support.estimating import BATCH, CHAT, NOW_NS, OTHER, M, S, counted
+from support.estimating import BATCH, CHAT, NOW_NS, OTHER, M, S, class_record
 
 
 def record(tokens: float, answers: int, *, age_s: float = 0.0) -> ClassRecord:
-    return ClassRecord(
-        at_ns=NOW_NS - round(age_s * S),
-        finished=answers,
-        mean_prompt_tokens=300.0,
-        var_prompt_tokens=0.0,
-        mean_max_tokens=512.0,
-        var_max_tokens=0.0,
-        lengths=counted(np.full(answers, tokens)),
-    )
+    return class_record(tokens, answers, NOW_NS - round(age_s * S))
 
 
 def shown(history: History, *, later_s: float = 0.0) -> list[list[str]]:

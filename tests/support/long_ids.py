@@ -1,8 +1,11 @@
 """A cluster whose ids have 40 characters, and answers of its gateway, for tests of tables."""
 
 import asyncio
+import itertools
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,22 +23,26 @@ from qlm.domain.operations import Operation, OperationCount, OperationStats, Swa
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import Request
+from qlm.gateway.files.batches import BatchState, Claim
+from qlm.gateway.files.storage import Storage, storage_in
 from qlm.rct_estimator.correction import Correction
 from qlm.store.embedded.memory import MemoryStore
 from support.dead_letters import UNREADABLE, move_to_dead_letters
 from support.estimating import class_record
 from support.gateway import Cluster, running_cluster
 from support.requests import a_request
+from support.stored_batches import add_batch
 
 NOW_S: Final = 1_790_000_000.0
 NOW_NS: Final = int(NOW_S * 1e9)
 S: Final = 1_000_000_000
 CHAT, LONG_NAME = ModelId("llama-3-8b-instruct"), ModelId("mistral-7b-instruct-v0.3-finetuned-support")
 GPU: Final = Holder(InstanceId("a100-80gb-rack7-node12-gpu3-production-a"), SessionId("s"))
-LISTS: Final = ("queues", "groups", "instances", "requests", "dead", "history")
+LISTS: Final = ("queues", "groups", "instances", "requests", "dead", "history", "batches", "keys")
 
 
 class StillClock:
@@ -55,13 +62,19 @@ async def cluster_of_long_ids(folder: Path) -> AsyncIterator[Cluster]:
         await fill(cluster.store)
         await add_dead_letters(cluster.broker)
         await cluster.store.publish(PublishedKind.HISTORY, HISTORY.encode(history()))
+        for key in keys():
+            await cluster.store.add_api_key(key)
         yield cluster
 
 
-async def answers_of(cluster: Cluster) -> Mapping[str, Any]:
-    """Return what a gateway answers to operators, by path below `/admin/v1`, and one request."""
-    client = AdminClient(cluster.admin_urls[await cluster.gateway(clock=StillClock())])
-    paths = (*LISTS, f"requests/{long_id('done', 0)}")
+async def answers_of(cluster: Cluster, folder: Path) -> Mapping[str, Any]:
+    """Return what a gateway answers to operators, by path below `/admin/v1`, one request and batch too."""
+    names = itertools.count(1)
+    storage = storage_in(folder, StillClock(), random_hex=lambda bytes: f"{next(names):0{2 * bytes}x}")
+    url = await cluster.gateway(clock=StillClock(), storage=storage)
+    client = AdminClient(cluster.admin_urls[url])
+    wrong = add_batches(storage)
+    paths = (*LISTS, f"requests/{long_id('done', 0)}", f"batches/{wrong}")
     answers = {path: await asyncio.to_thread(client.get, f"/admin/v1/{path}") for path in paths}
     listed = answers["instances"]
     listed["instances"] = [each for each in listed["instances"] if each["id"] == GPU.instance]
@@ -133,6 +146,57 @@ async def add_dead_letters(broker: Broker) -> None:
         reason="delivered 5 times, and each time the agent that had it was gone before it was answered",
     )
     await move_to_dead_letters(broker, UNREADABLE, at_s=NOW_S - 7200, reason="not a request: 1:1: no JSON")
+
+
+def add_batches(storage: Storage) -> str:
+    """Add a batch that runs, one that is paused, and one whose input is wrong; return the id of the last."""
+    runs = BatchState(
+        status="in_progress", total=50_000, completed=12_345, failed=67, started_s=int(NOW_S) - 600
+    )
+    wrong = BatchState(
+        status="failed",
+        errors=(
+            {"code": "invalid_line", "message": "custom_id is 7; expected a text", "param": None, "line": 3},
+        ),
+    )
+    claimed_batch(storage, LONG_NAME, runs)
+    paused = claimed_batch(storage, "team", replace(runs, completed=0))
+    storage.batches.pause("team", paused.folder.name)
+    ended = claimed_batch(storage, "team", wrong)
+    assert storage.batches.end(ended, wrong)
+    storage.batches.close(ended.folder)
+    return ended.folder.name
+
+
+def claimed_batch(storage: Storage, tenant: str, state: BatchState) -> Claim:
+    """Add a batch that is claimed for as long as the test runs, so that no gateway runs it."""
+    _, folder = add_batch(storage, b"{}", endpoint="/v1/chat/completions", tenant=tenant, clock=StillClock())
+    claim = storage.batches.claim(folder)
+    assert claim is not None
+    os.utime(claim.path("claim"), (2**32, 2**32))
+    storage.batches.write_state(claim, state)
+    return claim
+
+
+def keys() -> list[ApiKey]:
+    """Return a key for clients that ends, and one for everything that does not."""
+    return [
+        ApiKey(
+            id=long_id("key", 0),
+            digest="0" * 64,
+            tenant=LONG_NAME,
+            scopes=(Scope.INFER,),
+            created_ns=NOW_NS - 86_400 * S,
+            expires_ns=NOW_NS + 90 * 86_400 * S,
+        ),
+        ApiKey(
+            id=long_id("key", 1),
+            digest="1" * 64,
+            tenant="operators",
+            scopes=(Scope.INFER, Scope.ADMIN),
+            created_ns=NOW_NS - 60 * S,
+        ),
+    ]
 
 
 def history() -> History:

@@ -3,19 +3,26 @@
 from dataclasses import replace
 from pathlib import Path
 
+from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.batches import BatchSpec
 from qlm.gateway.files.storage import Storage
 from support.gateway import SystemClock
 
 
 def add_batch(
-    storage: Storage, content: bytes, *, endpoint: str, tenant: str = "a", id: str | None = None
+    storage: Storage,
+    content: bytes,
+    *,
+    endpoint: str,
+    tenant: str = "a",
+    id: str | None = None,
+    clock: Clock | None = None,
 ) -> tuple[BatchSpec, Path]:
     """Add a batch with a window of an hour; return what it asks for, and its folder."""
     path = storage.files.upload_path()
     path.write_bytes(content)
     file = storage.files.add(tenant, path, "in.jsonl", "batch", 3600)
-    now_s = SystemClock().now_ns() // 10**9
+    now_s = (clock or SystemClock()).now_ns() // 10**9
     spec = BatchSpec(
         id=storage.batches.new_id(),
         tenant=tenant,

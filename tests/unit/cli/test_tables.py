@@ -15,8 +15,10 @@ import pytest
 from rich.console import Console
 
 from qlm.cli.inspect import render
+from qlm.cli.inspect.batches import batch_table, batches_table
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.history import history_tables
+from qlm.cli.inspect.keys import keys_table
 from qlm.cli.inspect.lateness import attainment_table
 from qlm.cli.inspect.layout import UNBOUNDED, Table, lines
 from qlm.cli.plans.missed import missed_lines
@@ -40,7 +42,7 @@ WIDTHS: Final = (80, 120, 200, UNBOUNDED)
 @pytest.fixture
 async def answers(tmp_path: Path) -> AsyncIterator[Mapping[str, Any]]:
     async with cluster_of_long_ids(tmp_path) as cluster:
-        yield await answers_of(cluster)
+        yield await answers_of(cluster, tmp_path / "files")
 
 
 def plan_tables() -> Sequence[Table]:
@@ -78,6 +80,9 @@ def tables(answers: Mapping[str, Any]) -> Sequence[Table]:
         *render.event_history(answers[f"requests/{long_id('done', 0)}"]),
         render.dead_letters(answers["dead"]),
         *history_tables(history_from_plain(answers["history"]), NOW_S),
+        batches_table(answers["batches"], NOW_S),
+        batch_table(next(each for path, each in answers.items() if path.startswith("batches/")), NOW_S),
+        keys_table(answers["keys"]),
         *plan_tables(),
     ]
 

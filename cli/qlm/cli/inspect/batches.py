@@ -31,17 +31,12 @@ def batches_table(data: dict[str, Any], now_s: float) -> Table:
 
 def batch_table(batch: dict[str, Any], now_s: float) -> Table:
     """Lay out one batch."""
-    counts = batch["request_counts"]
-    done = counts["completed"] + counts["failed"]
     rows = [
         ("tenant", batch["tenant"]),
         ("status", status(batch)),
         ("endpoint", batch["endpoint"]),
         ("input", batch["input_file_id"]),
-        (
-            "lines",
-            f"{done} of {counts['total']} have an end ({percentage(batch) or 0}), {counts['failed']} failed",
-        ),
+        ("lines", _lines(batch)),
         ("pace", pace(batch, now_s)),
         ("created", ago(batch["created_at"])),
         ("window", f"{batch['completion_window']}, ends {ago(batch['expires_at'])}"),
@@ -56,6 +51,14 @@ def status(batch: dict[str, Any]) -> str:
     """Return the status of a batch, or that it is paused."""
     paused = batch["paused_at"] is not None and batch["status"] in ("validating", "in_progress")
     return "paused" if paused else str(batch["status"])
+
+
+def _lines(batch: dict[str, Any]) -> str | None:
+    counts = batch["request_counts"]
+    done = counts["completed"] + counts["failed"]
+    if (share := percentage(batch)) is None:
+        return None
+    return f"{done} of {counts['total']} have an end ({share}), {counts['failed']} failed"
 
 
 def percentage(batch: dict[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ _COLUMNS = ("model", "objective", "priority>", "judged>", "met>", "late>", "mean
 def attainment_table(data: Mapping[str, Any]) -> Table:
     """Lay out the attainment of classes, as `/admin/v1/queues` lists it."""
     return table(
-        "objectives: requests that ended in the last 10 minutes",
+        "objectives: of the latest 500 requests that ended in the last 10 minutes",
         _COLUMNS,
         (
             (

@@ -309,5 +309,9 @@ def test_a_misspelt_field_is_answered_with_the_one_meant(fields: dict[str, objec
     assert refusal_of_completion(**fields).message.endswith(f"; did you mean {meant}?")
 
 
-def test_a_field_like_no_other_is_answered_without_a_guess() -> None:
-    assert "did you mean" not in refusal_of_completion(slo={"zzz": 5}).message
+def test_a_field_like_no_other_is_answered_with_those_there_are_if_they_are_few() -> None:
+    few = refusal_of_completion(slo={"zzz": 5}).message
+    assert "did you mean" not in few
+    assert "; possible here: " in few and "deadline_ms" in few
+    many = refusal_of_completion(zzz=5).message
+    assert "did you mean" not in many and "possible here" not in many

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+LISTED_MAX: Final = 12
+"""More fields than these are not listed: whoever wants one of them reads the reference."""
+
 
 def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
-    """Return `; did you mean NAME?` for an unknown field, or nothing if no field beside it is like it.
+    """Return `; did you mean NAME?` for an unknown field; if none is like it, the fields there are, if few.
 
     Args:
         model: The schema.
@@ -17,7 +20,9 @@ def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
     *outer, name = path
     fields = beside(model, outer)
     found = get_close_matches(str(name), fields, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    if found:
+        return f"; did you mean {found[0]}?"
+    return f"; possible here: {', '.join(fields)}" if 1 < len(fields) <= LISTED_MAX else ""
 
 
 def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:

@@ -143,6 +143,37 @@ async def streamed(url: str, model: str) -> None:
         assert [each.id async for each in client.models.list()]
 
 
+LATE: Any = {"slo": {"deadline_ms": 1}, "ignore_eos": True}
+
+
+def test_a_late_whole_answer_says_so(client: openai.OpenAI, model: str) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model=model, messages=ASKED, max_completion_tokens=20, extra_body=LATE
+    )
+    assert raw.headers["x-qlm-met"] == "false"
+    assert int(raw.headers["x-qlm-late-ms"]) > 0
+    answer = raw.parse()
+    assert answer.usage.completion_tokens == 20
+    state = looked_up(f"{str(client.base_url).rstrip('/')}/requests/{answer.id}")
+    assert state["met"] is False
+    assert state["late_by_s"] == pytest.approx(int(raw.headers["x-qlm-late-ms"]) / 1000, abs=0.25)
+
+
+def test_a_late_stream_says_so_at_its_end(client: openai.OpenAI, model: str) -> None:
+    stream = client.chat.completions.create(
+        model=model,
+        messages=ASKED,
+        max_completion_tokens=20,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=LATE,
+    )
+    *_, last, usage = stream
+    assert last.choices[0].finish_reason == "length"
+    for part in (last, usage.usage):  # a field that the SDK does not know is an attribute
+        assert part.qlm["met"] is False and part.qlm["late_ms"] > 0
+
+
 @pytest.mark.parametrize("choice", CHOICES)
 def test_tools(client: openai.OpenAI, model: str, choice: Any) -> None:
     options: Any = {"model": model, "tools": [WEATHER], "tool_choice": choice}

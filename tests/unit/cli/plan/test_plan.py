@@ -4,55 +4,28 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
-from qlm.cli.plans.files import plan_text, read_plan, read_problem
-from qlm.cli.plans.gantt import LETTERS, ROWS_MAX, gantt
+from qlm.cli.plans.files import read_plan, read_problem
+from qlm.cli.plans.gantt import ROWS_MAX
 from qlm.cli.plans.missed import WHY
-from qlm.cli.plans.scaling import KINDS_MAX
 from qlm.cli.plans.tables import summary
-from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.ids import ModelId
 from qlm.planner import limits
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.limits import FILE_BYTES_MAX
 from qlm.planner.methods import METHODS
 from qlm.planner.plan_json import plan_to_plain
 from qlm.planner.policy.misses import Reason, find_misses
-from qlm.planner.problem import Kind, Plan, Problem, ScaleUp
 from qlm.planner.problem_json import problem_to_plain
 from qlm.planner.verify.referee import judged, keeps_promise, verify
-from support.plans import random_plan, random_problem
-
-PROBLEM = random_problem(4, groups=8, instances=3, priorities=2)
-
-
-@pytest.fixture
-def problem(tmp_path: Path) -> Path:
-    return stored(tmp_path / "problem.json", PROBLEM)
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.json"
-    path.write_text(plan_text(judged(PROBLEM, plan_edf(PROBLEM))), "utf-8")
-    return path
-
-
-def stored(path: Path, problem: Problem) -> Path:
-    path.write_text(json.dumps(problem_to_plain(problem)), "utf-8")
-    return path
-
-
-def qlm(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+from support.plan_command import PROBLEM, qlm, stored
+from support.plans import random_problem
 
 
 @pytest.mark.parametrize("name", ["fast", "exact", "edf", "sjf", "random"])
@@ -130,94 +103,6 @@ def test_nothing_to_plan_is_planned(tmp_path: Path) -> None:
     path = stored(tmp_path / "nothing.json", replace(PROBLEM, groups=(), instances=()))
     done = qlm("plan", "--problem", path, "--method", "edf")
     assert "penalty 0 s (no plan is below 0 s, gap 0.0 %); no request has a deadline" in done.output
-
-
-def test_scale_up_is_shown(problem: Path, tmp_path: Path) -> None:
-    wanted = replace(plan_edf(PROBLEM), scale_up=(ScaleUp(kind="fast", count=2),))
-    path = tmp_path / "scale.json"
-    path.write_text(plan_text(wanted), "utf-8")
-    done = qlm("plan", "show", "--problem", problem, "--plan", path)
-    assert "what is missed would be repaired by 2 more of fast" in done.output
-
-
-def test_scale_up_is_found_if_asked_for(tmp_path: Path) -> None:
-    crowded = random_problem(3, groups=8, instances=1, load=3.0)
-    path = stored(tmp_path / "crowded.json", crowded)
-    plain = json.loads(qlm("plan", "--problem", path, "--method", "edf", "--json").output)
-    asked = json.loads(qlm("plan", "--problem", path, "--method", "edf", "--scale-up", "--json").output)
-    assert plain["scale_up"] == []
-    assert [set(each) for each in asked["scale_up"]] and asked["scale_up"][0]["count"] >= 1
-    assert asked["queues"] == plain["queues"]
-
-
-def test_scale_up_shows_each_kind_and_what_is_assumed(problem: Path, plan: Path, tmp_path: Path) -> None:
-    planned = qlm("plan", "--problem", problem, "--method", "edf", "--scale-up")
-    shown = qlm("plan", "show", "--problem", problem, "--plan", plan, "--scale-up")
-    assert (planned.exit_code, shown.exit_code) == (0, 0), planned.output + shown.output
-    tables = [each.output.split("# what one more instance would change\n")[1] for each in (planned, shown)]
-    assert tables[0] == tables[1]
-    heads, *rows = [line.split("\t") for line in tables[0].splitlines()[:4]]
-    assert heads[:3] == ["fleet", "in time", "late"]
-    assert [row[0] for row in rows] == ["as it is", "1 more of fast", "1 more of slow"]
-    assert "# Each fleet is planned by the plan generator, from the present plan on." in tables[0]
-    asked = json.loads(
-        qlm("plan", "show", "--problem", problem, "--plan", plan, "--scale-up", "--json").stdout
-    )["scale_up"]
-    assert [each["kind"] for each in asked["one_more"]] == ["fast", "slow"]
-    for row, forecast in zip(rows, [asked["present"], *asked["one_more"]], strict=True):
-        late = forecast["late_requests"]
-        assert row[1:3] == [f"{100 * forecast['expected_attainment']:.1f} %", f"{late:.1f}"]
-        assert late == pytest.approx(143 * (1 - forecast["expected_attainment"]))
-    (fewest,) = asked["fewest"]
-    late, added = asked["present"]["late_requests"], f"{fewest['count']} more of {fewest['kind']}"
-    saved = f"{asked['saved_requests']:.1f} of the {late:.1f} late requests can be saved by {added}"
-    assert tables[0].splitlines()[-1] == saved
-    assert 0 < asked["saved_requests"] <= late
-
-
-def test_scale_up_says_when_more_instances_are_of_no_use(tmp_path: Path) -> None:
-    """Nothing is late; then all is, and would be with any fleet."""
-    for deadline_s, sentence in (
-        (1e6, "no request is expected to be late"),
-        (0.0, "more instances would not repair what is missed: at most 1 % of the requests could be saved"),
-    ):
-        due = tuple(replace(each, deadline_s=deadline_s) for each in PROBLEM.groups)
-        path = stored(tmp_path / "due.json", replace(PROBLEM, groups=due))
-        done = qlm("plan", "--problem", path, "--method", "edf", "--scale-up")
-        assert done.stdout.splitlines()[-1] == sentence
-
-
-def test_scale_up_counts_what_a_new_plan_of_the_present_fleet_saves(tmp_path: Path) -> None:
-    """The plan in force is late, a new one of the same fleet is not: no instance is needed for that."""
-    of = random_problem(67, groups=2, instances=1, load=1.0, models=2)
-    in_force = Plan(queues={each.id: each.queue for each in of.instances})
-    assert verify(of, in_force).late_requests > 30
-    path, stale = stored(tmp_path / "stale.json", of), tmp_path / "plan.json"
-    stale.write_text(plan_text(in_force), "utf-8")
-    done = qlm("plan", "show", "--problem", path, "--plan", stale, "--scale-up")
-    assert done.stdout.splitlines()[-1] == "no request is expected to be late"
-
-
-def test_scale_up_counts_requests_that_run_nowhere(tmp_path: Path) -> None:
-    none = random_problem(1, groups=1, instances=0, models=2)
-    done = qlm("plan", "--problem", stored(tmp_path / "none.json", none), "--method", "edf", "--scale-up")
-    heads, *rows = [
-        line.split("\t")
-        for line in done.output.split("# what one more instance would change\n")[1].splitlines()
-    ]
-    at = heads.index("run nowhere")
-    assert [row[at] for row in rows[:2]] == ["9", "0"]
-    assert rows[-1] == ["9.0 of the 9.0 late requests can be saved by 1 more of fast"]
-
-
-def test_of_many_kinds_some_are_not_tried(tmp_path: Path) -> None:
-    kinds = {f"k{n:02d}": PROBLEM.kinds["fast"] for n in range(KINDS_MAX + 3)}
-    groups = tuple(replace(each, time=dict.fromkeys(kinds, each.time["fast"])) for each in PROBLEM.groups)
-    fleet = tuple(replace(each, kind="k00") for each in PROBLEM.instances)
-    many = replace(PROBLEM, kinds=kinds, instances=fleet, groups=groups[:2])
-    done = qlm("plan", "--problem", stored(tmp_path / "many.json", many), "--method", "edf", "--scale-up")
-    assert "# … 3 more kinds not tried" in done.output
-    assert done.output.count("\n1 more of k") == KINDS_MAX
 
 
 def test_show_draws_and_checks(problem: Path, plan: Path) -> None:
@@ -477,55 +362,7 @@ def test_bad_use_gets_one_clear_line(
     assert complaint in done.stderr.splitlines()[-1]
 
 
-def cells(problem: Problem, plan: Plan, columns: int = 41) -> Iterator[str]:
-    for line in list(gantt(problem, verify(problem, plan), columns))[1:-1]:
-        yield line.plain.split(" ", 1)[1]
-
-
-def test_the_drawing_shows_who_serves_what_when(tmp_path: Path) -> None:
-    """One column per second."""
-    path = tmp_path / "one.json"
-    time = {"k": {"drain_s": {"mean": 8.0}, "tail_s": {"mean": 2.0}}}
-    groups = [
-        {"id": "x", "model": "m", "requests": 1, "deadline_s": 100, "time": time},
-        {"id": "y", "model": "n", "requests": 1, "deadline_s": 1, "time": time},
-    ]
-    cost = {"weights_bytes": 1, "swap_warm_s": 1, "swap_cold_s": 5.0, "unload_s": 3.0}
-    plain: dict[str, Any] = {
-        "version": 1,
-        "now_s": 0,
-        "kinds": {"k": {"host_memory_bytes": 0, "models": {"m": cost, "n": cost}}},
-        "instances": [{"id": "i", "kind": "k", "loaded_model": "m", "busy_s": {"mean": 2.0}}],
-        "groups": groups,
-    }
-    path.write_text(json.dumps(plain), "utf-8")
-    problem = read_problem(path)
-    plan = Plan(queues={InstanceId("i"): (GroupId("x"), GroupId("y"))})
-    (row,) = cells(problem, plan, columns=32)
-    # x from 2 s on, with its tail until 12 s; 3 s to unload m and 5 s to load n; y is late.
-    assert row == "·" * 2 + "a" * 10 + "░" * 8 + "B" * 10
-
-
-def test_there_is_nothing_to_draw_without_time() -> None:
-    problem = replace(PROBLEM, groups=(), instances=())
-    assert list(gantt(problem, verify(problem, Plan(queues={})), 80)) == []
-
-
-def test_more_models_than_letters_share_them() -> None:
-    problem = random_problem(1, groups=200, instances=2, models=40)
-    plan = random_plan(problem, 1)
-    assert len({group.model for group in problem.groups}) > len(LETTERS)
-    assert all(len(row) == 41 - 3 for row in cells(problem, plan))
-
-
-def test_long_names_leave_room_for_the_drawing() -> None:
-    long = replace(PROBLEM.instances[0], id=InstanceId("x" * 100), queue=())
-    problem = replace(PROBLEM, instances=(long,), kinds=dict[str, Kind](PROBLEM.kinds))
-    lines = list(gantt(problem, verify(problem, random_plan(problem, 1)), 60))
-    assert len(lines[1].plain) == 60
-
-
-DOCS = Path(__file__).parents[3] / "docs/planner-problem.md"
+DOCS = Path(__file__).parents[4] / "docs/planner-problem.md"
 
 
 def test_the_example_of_the_documentation_is_true(tmp_path: Path) -> None:

@@ -144,6 +144,30 @@ def test_a_stream_with_a_deadline_for_its_whole_answer_returns_to_its_class() ->
     assert not bench.take(Demote)
 
 
+@pytest.mark.parametrize(("slo", "demoted"), [(TokenSlo(ttft_ms=60_000), True), (BatchSlo(), False)])
+def test_a_stream_that_waits_preempted_leaves_for_a_swap_as_an_evicted_one_does(
+    slo: Slo, demoted: bool
+) -> None:
+    bench = Bench(seqs_max=1)
+    cls = request_class(ModelId("m"), slo, 0)
+    stream = replace(a_request("stream", arrival_ns=bench.now_ns, max_tokens=1000), slo=slo, cls=cls)
+    slow = bench.start(stream)
+    bench.send(Progress(chunks=((slow.call.call_id, (7,)),)))
+    bench.at_pace(token_s=0.1, service_s=1)
+    urgent = a_request("urgent", deadline_ms=2_000, arrival_ns=bench.now_ns)
+    bench.queue(group_of(urgent, name="u"))
+    bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+    bench.store_appends()
+    fast = bench.deliver(urgent, name="u")
+    other = a_request("other", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 20 * S)
+    bench.queue(group_of(other, name="o"))
+    bench.later(1)
+    bench.send(GenerationEnded(call_id=fast.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert [(each.request.id, each.evicted) for each in bench.take(Demote)] == [("stream", False)] * demoted
+    assert [back.id for back in bench.take(Return)] == ["stream"] * (not demoted)
+
+
 def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:
     bench = Bench()
     batch = bench.start(a_request("batch"))

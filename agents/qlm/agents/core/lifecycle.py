@@ -257,7 +257,9 @@ def cancel(requests: RequestTable, id: RequestId, outcome: Outcome, why: str, no
     return advance(requests, tracked, Cause.CANCELLED, now_ns, outcome=outcome, why=why)
 
 
-def return_all(requests: RequestTable, why: str, now_ns: int, *, generating: bool = True) -> list[Action]:
+def return_all(
+    requests: RequestTable, why: str, now_ns: int, *, generating: bool = True, demotes_decided: bool = False
+) -> list[Action]:
     """Return every request that can be resumed elsewhere. Pinned ones that have begun may finish.
 
     Args:
@@ -265,13 +267,18 @@ def return_all(requests: RequestTable, why: str, now_ns: int, *, generating: boo
         why: The reason, for the event history.
         now_ns: The present.
         generating: Return those that generate, too.
+        demotes_decided: A preempted request whose objective was decided does not return to its class, where
+            it would count as one whose deadline is ahead.
     """
     actions: list[Action] = []
     for tracked in requests.all.values():
         pinned = tracked.request.evictability is Evictability.PINNED
         kept = tracked.phase in GENERATING and (pinned or not generating)
         if tracked.exit.disposition is None and not kept:
-            actions += advance(requests, tracked, Cause.RETURNED, now_ns, why=why)
+            parked = tracked.phase is Phase.READY and tracked.generation.preempted
+            set_back = demotes_decided and parked and tracked.decided and not tracked.request.cls.late
+            cause = Cause.DEMOTED if set_back else Cause.RETURNED
+            actions += advance(requests, tracked, cause, now_ns, why=why)
     return actions
 
 

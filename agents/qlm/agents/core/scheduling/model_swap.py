@@ -72,7 +72,8 @@ def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     if requests.kv.running:
         return _preempt_for_swap(state, head, now_ns)
     busy = state.queue.pulling or len(requests.all) > requests.ready
-    actions = return_all(requests, f"swapping to {model}", now_ns)
+    demotes = state.settings.demotes_decided
+    actions = return_all(requests, f"swapping to {model}", now_ns, demotes_decided=demotes)
     return actions if busy or requests.all else [*actions, *begin_swap(state, model, head, now_ns)]
 
 

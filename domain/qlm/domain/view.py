@@ -36,6 +36,8 @@ class ClassView:
         ungrouped_arrival_ns: Arrival of the oldest waiting request in no group, if any.
         newest_arrival_ns: Arrival of the newest waiting request.
         accepted: Requests ever accepted.
+        kept: Of these, the ones that came from another class with the first token in time that their
+            objective is about. They were evicted; the others of a late class missed their objective.
         mean_prompt_tokens: Mean prompt length of accepted requests.
         var_prompt_tokens: Variance of that length.
         mean_max_tokens: Mean output limit of accepted requests.
@@ -52,6 +54,7 @@ class ClassView:
     ungrouped_arrival_ns: int | None = None
     newest_arrival_ns: int | None = None
     accepted: int = 0
+    kept: int = 0
     mean_prompt_tokens: float = 0.0
     var_prompt_tokens: float = 0.0
     mean_max_tokens: float = 0.0

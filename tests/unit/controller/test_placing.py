@@ -213,6 +213,18 @@ def test_late_requests_count_as_lost_after_their_class_has_left_the_view() -> No
     assert placement.lost == 9.0
 
 
+def test_evicted_streams_that_have_met_their_objective_are_not_lost() -> None:
+    fleet, late = steady_fleet(16), CHAT.missed()
+    state, placement = NOTHING_LEARNED, replace(HOMES, traffic_since_s=0.0)
+    for at_s, cls in ((0, late), (40, STREAM.missed())):
+        chat = replace(class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), accepted=30 + at_s)
+        gone = ClassView(cls=cls, queued=1, groups=(), accepted=5, kept=4)
+        view = cluster(chat, gone, instances=(instance(),), queues={})
+        state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
+        placement = update_placement(placement, view, state, fleet, NOW_NS + at_s * S)
+    assert placement.lost == 2.0
+
+
 @pytest.mark.parametrize(("factor", "sent"), [(1.0, False), (1.05, False), (1.2, True)])
 def test_agents_get_forecasts_again_when_a_figure_has_changed(factor: float, sent: bool) -> None:
     groups = groups_of(CHAT, 5)

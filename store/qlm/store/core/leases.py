@@ -9,6 +9,7 @@ from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.notices import CancelAsked
 from qlm.domain.request import Request, RequestMetadata, RequestState
+from qlm.domain.slo import TokenSlo
 from qlm.store.core.effects import WAKE_RETURNED, Effects
 from qlm.store.core.lifecycle import (
     add_event,
@@ -131,8 +132,16 @@ def demote(
         row.metadata = metadata.metadata() if isinstance(metadata, Request) else metadata
         row.cls = state.class_row(metadata.cls)
         row.cls.accept(row.metadata)
+        row.cls.kept += _first_token_in_time(row)
     _put_back(state, row, why, now_ns, effects)
     return True, effects
+
+
+def _first_token_in_time(row: RequestRow) -> bool:
+    slo, first_ns = row.metadata.slo, row.times.first_ns
+    if not isinstance(slo, TokenSlo) or first_ns is None:
+        return False
+    return first_ns - row.metadata.arrival_ns <= slo.ttft_ms * 1e6
 
 
 def _put_back(state: State, row: RequestRow, why: str, now_ns: int, effects: Effects) -> None:

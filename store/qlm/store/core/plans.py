@@ -172,6 +172,7 @@ def _class_view(row: ClassRow) -> ClassView:
         ungrouped_arrival_ns=ungrouped_arrival_ns,
         newest_arrival_ns=row.waiting.arrival_ns(queued - 1) if queued else None,
         accepted=row.accepted,
+        kept=row.kept,
         mean_prompt_tokens=mean_prompt_tokens,
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,

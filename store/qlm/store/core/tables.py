@@ -93,6 +93,7 @@ class ClassRow:
     idle: bool = False
     next_seq: int = 0
     accepted: int = 0
+    kept: int = 0
     prompt_tokens: int = 0
     prompt_squares: int = 0
     max_tokens: int = 0

@@ -45,8 +45,6 @@ from qlm.store.redis.scripts import Argument, padded
 
 _READ = {b"reader", b"first_token_at"}
 
-# arguments
-
 
 def class_key(cls: RequestClass) -> str:
     """Return the name of a class in keys."""
@@ -116,9 +114,6 @@ def status_argument(status: InstanceStatus) -> bytes:
     for by_class in (*plain["staged"], *plain["answers"], *plain["prompts"]):
         by_class["cls"] = class_to_plain(RequestClass(**by_class["cls"]))
     return orjson.dumps(plain)
-
-
-# replies
 
 
 def read_status(text: bytes) -> InstanceStatus:
@@ -312,7 +307,7 @@ def read_position(reply: list[Any]) -> RequestPosition:
 def read_class(reply: list[Any]) -> ClassView:
     """Decode a class with its groups."""
     cls, queued, sums, groups, ungrouped, newest, extensions, prompts, *lengths = reply
-    accepted, prompt_tokens, prompt_squares, max_tokens, max_squares, finished = map(int, sums)
+    accepted, kept, prompt_tokens, prompt_squares, max_tokens, max_squares, finished = map(int, sums)
     mean_prompt_tokens, var_prompt_tokens = mean_and_variance(accepted, prompt_tokens, prompt_squares)
     mean_max_tokens, var_max_tokens = mean_and_variance(accepted, max_tokens, max_squares)
     return ClassView(
@@ -322,6 +317,7 @@ def read_class(reply: list[Any]) -> ClassView:
         ungrouped_arrival_ns=_optional_time(ungrouped),
         newest_arrival_ns=_optional_time(newest),
         accepted=accepted,
+        kept=kept,
         mean_prompt_tokens=mean_prompt_tokens,
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,

@@ -1,6 +1,7 @@
 """Contract of every store: one live holder per lease, fresh epochs, no request lost with a dead holder."""
 
 from dataclasses import replace
+from typing import Final
 
 from contract.suites.store.values import (
     A_AGAIN,
@@ -29,6 +30,10 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestState
+from qlm.domain.slo import DeadlineSlo, TokenSlo
+
+FAR_NS: Final = 4_000_000_000_000_000_001
+"""An arrival before whose deadline the tests end."""
 
 
 def _output(answer: LeaseAnswer) -> tuple[int, ...]:
@@ -260,6 +265,21 @@ async def test_a_demoted_request_waits_in_its_late_class(subject: Subject) -> No
     assert (record.state, record.lease, record.output_tokens) == (RequestState.QUEUED, None, 1)
     assert (record.events[-1].what, record.events[-1].why) == ("returned", "too late")
     assert await leased(store, 1, A) > epoch
+
+
+async def test_a_late_class_counts_the_requests_whose_first_token_was_in_time(subject: Subject) -> None:
+    """They were evicted after it, and have met their objective."""
+    store = subject.store
+    await alive(store, A)
+    stream, answer = TokenSlo(ttft_ms=1000), DeadlineSlo(deadline_ms=1000)
+    for n, slo, arrival_ns in ((1, stream, FAR_NS), (2, stream, ARRIVAL_NS), (3, answer, FAR_NS)):
+        request = replace(metadata(n), slo=slo, arrival_ns=arrival_ns)
+        granted = await store.lease(request, A, None)
+        assert isinstance(granted, Granted)
+        assert await _log(store, n, granted.lease.epoch, 0, 5) is AppendResult.TAKEN
+        assert await store.demote(replace(request, cls=CHAT.missed()), granted.lease.epoch, "evicted")
+    (view,) = (await store.view()).classes
+    assert (view.accepted, view.kept) == (3, 1)
 
 
 async def test_a_demoted_request_waits_where_its_message_is(subject: Subject) -> None:

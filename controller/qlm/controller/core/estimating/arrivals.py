@@ -47,6 +47,7 @@ class Arrivals:
         exposure_s: Weighted time in which they ended.
         readings: Weighted number of readings.
         accepted: Requests of the class that had been accepted by `seen_ns`.
+        kept: Those of them that had met their objective before (`ClassView.kept`).
         came: Weighted number of requests accepted within the exposure.
         squares: Weighted sum over readings of the squared number accepted over the interval, 1/s.
         asked: Weighted number of requests accepted, served or not.
@@ -69,6 +70,7 @@ class Arrivals:
     past: float = 0.0
     past_s: float = 0.0
     present_ns: int = 0
+    kept: int = 0
 
     @property
     def rate_rps(self) -> float:
@@ -184,11 +186,11 @@ def present_rates(
 def _seen(view: ClassView, now_ns: int, known: Arrivals | None, since_ns: int | None) -> Arrivals:
     ended, accepted = view.finished, view.accepted
     if known is None:
-        first = Arrivals(now_ns, ended, accepted=accepted, present_ns=now_ns)
+        first = Arrivals(now_ns, ended, accepted=accepted, present_ns=now_ns, kept=view.kept)
         if since_ns is None or now_ns <= since_ns or ended:
             return first
         # It is new: all of its requests have come since then.
         watched_s = min(HORIZON_S, (now_ns - since_ns) / 1e9)
         return replace(first, asked=accepted, asked_s=watched_s, past=accepted, past_s=watched_s)
     seen = known.seen(ended, now_ns, accepted)
-    return seen if seen is known else replace(seen, present_ns=now_ns)
+    return seen if seen is known else replace(seen, present_ns=now_ns, kept=view.kept)

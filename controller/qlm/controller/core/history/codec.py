@@ -36,7 +36,7 @@ OUTCOME_MIN: Final = 0.01
 """Least weight of outcomes in a bin that is written."""
 
 _MEANS: Final = ("mean_prompt_tokens", "var_prompt_tokens", "mean_max_tokens", "var_max_tokens")
-_WHOLE: Final = frozenset({"seen_ns", "present_ns", "total", "accepted"})
+_WHOLE: Final = frozenset({"seen_ns", "present_ns", "total", "accepted", "kept"})
 _FORECASTS: Final = ("waits", "ends")
 _CORRECTION: Final = ("log_ratio", "log_var", "observed_var", "observed_weight")
 
@@ -135,7 +135,9 @@ def _arrivals(reader: Reader) -> Arrivals:
     values: dict[str, Any] = {}
     for each in fields(Arrivals):
         if each.name in _WHOLE:
-            values[each.name] = reader.integer(each.name, least=0, most=_TIME_MAX_NS)
+            # A former release wrote no `kept`.
+            absent = {"default": 0} if each.name == "kept" else {}
+            values[each.name] = reader.integer(each.name, least=0, most=_TIME_MAX_NS, **absent)
         else:
             values[each.name] = _number(reader, each.name)
     return Arrivals(**values)

@@ -37,10 +37,13 @@ def _homeless(homes: Mapping[InstanceId, frozenset[ModelId]], view: ClusterView)
 
 
 def _late(view: ClusterView, estimator: EstimatorState) -> int:
-    """Return the requests demoted so far. A class without requests leaves the view, but stays known."""
-    accepted = {cls: known.accepted for cls, known in estimator.arrivals.items() if cls.late}
-    accepted |= {each.cls: each.accepted for each in view.classes if each.cls.late}
-    return sum(accepted.values())
+    """Return the requests demoted so far that missed their objective.
+
+    A class without requests leaves the view, but stays known.
+    """
+    late = {cls: known.accepted - known.kept for cls, known in estimator.arrivals.items() if cls.late}
+    late |= {each.cls: each.accepted - each.kept for each in view.classes if each.cls.late}
+    return sum(late.values())
 
 
 def restricted(view: ClusterView, state: PlacementState) -> ClusterView:

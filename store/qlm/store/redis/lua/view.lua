@@ -1,7 +1,8 @@
 -- -> {classes, statuses, queues as {instance, version, ids, forecasts as JSON, homes as JSON},
 --     instances and how many leases each has}, each class as
 -- {class, queued, sums, groups, ungrouped arrival, newest arrival, extensions, prompts, two rows of lengths}
-local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished', 'extended' }
+local SUMS = { 'accepted', 'kept', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished',
+  'extended' }
 
 local classes, statuses, queues = {}, {}, {}
 for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do

@@ -10,7 +10,7 @@ import click
 from qlm.cli.commands.control import drop_command, retry_command
 from qlm.cli.lazy import LazyGroup
 from qlm.cli.main import main
-from qlm.simulator.emulation.command import option_parser
+from qlm.simulator.emulation.options import option_parser
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.limits import Limits
 from scripts.reference_pages.markdown import number, page, table

@@ -16,7 +16,6 @@ LATER: Final[dict[str, Any]] = {"a_later_field": {"größe": [1, None, 2.5]}, "a
 """Fields that a later version writes."""
 
 CLASS_PLAIN: Final[dict[str, Any]] = {
-    "base_model": "meta/llama",
     "p_met": 0.9,
     "deadline_ms": 20_000.0,
     "reader_tokens_per_s": 5.5,
@@ -69,7 +68,6 @@ class_plains = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            "base_model": _names,
             "p_met": _probabilities,
             "deadline_ms": _deadlines_ms,
             "reader_tokens_per_s": _paces,

@@ -25,7 +25,7 @@ from qlm.domain.formats.extensions import (
     LogExtensions,
     RequestExtensions,
 )
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, ModelId, RequestId, TokenIds
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -50,7 +50,7 @@ EXTENSIONS: Final = (
     OF_REQUEST,
     RequestExtensions(cls=ClassExtensions(p_met=0.5)),
     RequestExtensions(p_met=0.25, notify=True),
-    RequestExtensions(cls=ClassExtensions(deadline_ms=3.0, base_model=ModelId("base"))),
+    RequestExtensions(cls=ClassExtensions(deadline_ms=3.0, reader_tokens_per_s=2.0)),
 )
 # Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
 REQUESTS: tuple[RequestMetadata, ...] = tuple(

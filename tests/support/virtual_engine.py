@@ -9,8 +9,9 @@ from typing import TypeVar
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.simulator.emulation.command import EmulateOptions, make_engine
+from qlm.simulator.emulation.command import make_engine
 from qlm.simulator.emulation.emulator import Emulator
+from qlm.simulator.emulation.options import EmulateOptions
 from qlm.simulator.engine.residency import ResidentEngine
 from simulation.virtual_loop import VirtualLoop
 

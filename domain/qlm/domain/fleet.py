@@ -46,17 +46,21 @@ class ModelSpec:
         context_tokens: Largest number of prompt plus output tokens of one request.
         generation_config: Source of its sampling defaults: `auto` for its own generation_config.json, `vllm`
             for those of vLLM, else a folder with such a file.
+        adapters: Names of its LoRA adapters, for clients and at its engines.
     """
 
     id: ModelId
     tokenizer: str
     context_tokens: int
     generation_config: str = "auto"
+    adapters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.id or len(self.id) > MODEL_NAME_CHARACTERS_MAX:
-            expected = f"a name of 1 to {MODEL_NAME_CHARACTERS_MAX} characters"
-            raise InvalidValueError("model", self.id, expected)
+        for name in (self.id, *self.adapters):
+            if not name or len(name) > MODEL_NAME_CHARACTERS_MAX:
+                raise InvalidValueError(
+                    "model", name, f"a name of 1 to {MODEL_NAME_CHARACTERS_MAX} characters"
+                )
         if self.context_tokens < 2:
             raise InvalidValueError("context_tokens", self.context_tokens, "at least 2")
 

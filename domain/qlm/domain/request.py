@@ -103,8 +103,13 @@ class RequestMetadata:
 
     @property
     def model(self) -> ModelId:
-        """Model that must answer."""
+        """Model that must answer; of an adapter its base."""
         return self.cls.model
+
+    @property
+    def answers_as(self) -> str:
+        """Name by which clients know what answers: the adapter's, else the model's."""
+        return self.sampling.adapter or self.cls.model
 
     @property
     def deadline_ns(self) -> int | None:

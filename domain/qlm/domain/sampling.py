@@ -42,6 +42,8 @@ class Sampling:
     grammar: str = ""
     """Constraint on the output, as JSON text of fields for the engine: vLLM's `structured_outputs`, and for a
     model that reasons `reasoning_ended` and `reasoning_parser_kwargs`; empty for none."""
+    adapter: str = ""
+    """LoRA adapter of the model that answers, by its name at the engine; empty for the model itself."""
 
     @property
     def evictability(self) -> Evictability:

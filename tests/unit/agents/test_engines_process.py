@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from qlm.agents.engines.adapters import SLOTS_MAX, Adapter
 from qlm.agents.engines.command import (
     EmulateSettings,
     VllmScheduling,
@@ -334,6 +335,20 @@ def test_vllm_reads_the_end_tokens_that_the_gateway_reads() -> None:
     for source in ("vllm", "/etc/qlm/mine"):
         argv = vllm_command(replace(settings, generation_config=source)).argv
         assert argv[argv.index("--generation-config") + 1] == source
+
+
+def test_vllm_is_started_with_the_adapters_of_its_model_and_room_for_their_ranks() -> None:
+    plain = VllmSettings(model="/nowhere", served_model_name="m", port=8100, extra=("--max-loras", "2"))
+    assert not {"--enable-lora", "--lora-modules"} & set(vllm_command(plain).argv)
+    adapters = tuple(Adapter(f"a{number}", Path(f"/a/{number}"), 4 * number) for number in range(1, 11))
+    argv = vllm_command(replace(plain, adapters=adapters)).argv
+    assert "--enable-lora" in argv
+    assert argv[argv.index("--max-loras") + 1] == str(SLOTS_MAX)
+    assert argv[argv.index("--max-lora-rank") + 1] == "64"
+    begin = argv.index("--lora-modules") + 1
+    named = [json.loads(word) for word in argv[begin : begin + len(adapters)]]
+    assert named == [{"name": each.name, "path": str(each.path)} for each in adapters]
+    assert argv[begin + len(adapters) :] == ("--max-loras", "2")  # the operator's own, which vLLM takes
 
 
 def test_a_batch_policy_starts_vllm_with_qlms_scheduler_and_synchronous_scheduling(tmp_path: Path) -> None:

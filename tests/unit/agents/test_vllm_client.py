@@ -191,6 +191,14 @@ async def test_only_sampling_that_differs_from_vllms_own_is_sent(cleanup: Any) -
     assert all("authorization: bearer secret" in head for head in server.heads)
 
 
+async def test_an_adapter_is_asked_for_by_its_name(cleanup: Any) -> None:
+    server = Fickle(patience=9)
+    cleanup.append(await start(server))
+    for one in (call("a"), call("b", adapter="poet")):
+        await collect(cleanup[0][0], one)
+    assert [body["model"] for body in server.bodies] == ["m", "poet"]
+
+
 async def test_a_grammar_is_sent_with_what_belongs_to_it(cleanup: Any) -> None:
     server = Fickle(patience=9)
     cleanup.append(await start(server))

@@ -13,7 +13,7 @@ import yaml
 from qlm.cli.commands.control import drop_command, retry_command
 from qlm.cli.config.settings import parse_config
 from qlm.cli.main import main
-from qlm.simulator.emulation.command import parse_options
+from qlm.simulator.emulation.options import parse_options
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples/single-machine"

@@ -114,7 +114,7 @@ def test_a_request_keeps_its_extensions_without_its_prompt() -> None:
         ("deadline_ms", -1),
         ("deadline_ms", [1]),
         ("reader_tokens_per_s", 0),
-        ("cls.base_model", ""),
+        ("cls.deadline_ms", -1),
         ("cls.p_met", -0.1),
         ("cls", []),
         ("a_later_field", [[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]),

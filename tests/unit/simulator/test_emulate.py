@@ -12,7 +12,8 @@ from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import profile_mapping
-from qlm.simulator.emulation.command import EmulateOptions, load_profile, main, make_engine, parse_options
+from qlm.simulator.emulation.command import load_profile, main, make_engine
+from qlm.simulator.emulation.options import EmulateOptions, parse_options
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.fixed import FixedLatencyEngine
 
@@ -154,3 +155,9 @@ def test_a_cold_start_comes_before_listening(capsys: pytest.CaptureFixture[str])
         assert main(["--model", "mistral-7b", "--accelerator", "A10", *scale]) == 2
         assert time.monotonic() - start_s >= PROFILE.swap_cold_s * 0.01
     assert "port is" in capsys.readouterr().err
+
+
+def test_adapters_are_named_as_for_vllm_and_their_paths_not_read() -> None:
+    plain = ["--model", "m", "--accelerator", "A10"]
+    assert parse_options([*plain, "--lora-modules", "poet=/nowhere", "clerk"]).adapters == ("poet", "clerk")
+    assert parse_options(plain).adapters == ()

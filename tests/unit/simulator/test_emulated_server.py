@@ -12,8 +12,9 @@ import pytest
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.iteration import pairs_of
-from qlm.simulator.emulation.command import EmulateOptions, make_engine
+from qlm.simulator.emulation.command import make_engine
 from qlm.simulator.emulation.emulator import Emulator
+from qlm.simulator.emulation.options import EmulateOptions
 from qlm.simulator.emulation.server import EmulatedServer
 from qlm.simulator.engine.residency import ResidentEngine
 
@@ -48,7 +49,9 @@ class World:
             clock_ns=lambda: round(loop.time() * 1e9),
         )  # fmt: skip
         self._loop = loop
-        transport = httpx.ASGITransport(EmulatedServer(self.emulator, "m", request_s=request_s).app)
+        transport = httpx.ASGITransport(
+            EmulatedServer(self.emulator, "m", adapters=self.options.adapters, request_s=request_s).app
+        )
         self.http = httpx.AsyncClient(transport=transport, base_url="http://emulated")
 
     def now_ms(self) -> float:
@@ -420,3 +423,28 @@ def test_virtual_time_does_not_take_real_time() -> None:
     start_s = time.monotonic()
     run(scenario)
     assert time.monotonic() - start_s < 100
+
+
+def test_an_adapter_answers_in_its_own_way_and_shares_no_cached_block_with_its_base() -> None:
+    async def scenario(world: World) -> None:
+        listed = (await world.http.get("/v1/models")).json()["data"]
+        assert {each["id"]: each["parent"] for each in listed} == {"m": None, "poet": "m", "clerk": "m"}
+        sampling = {"max_tokens": 8, "ignore_eos": True}
+        body: dict[str, Any] = {
+            "token_ids": [7] * 64,
+            "sampling_params": sampling,
+            "stream_options": {"include_usage": True},
+        }
+        answers, cached = [], []
+        for model in ("m", "poet", "clerk", "poet", "m"):
+            *events, usage = await world.events("/inference/v1/generate", model=model, **body)
+            answers.append([one for each in events for one in each["choices"][0]["token_ids"]])
+            cached.append(usage["usage"]["prompt_tokens_details"]["cached_tokens"])
+        assert answers[0] == answers[4]
+        assert answers[1] == answers[3]
+        assert len({*map(tuple, answers)}) == 3
+        assert [bool(each) for each in cached] == [False, False, False, True, True]
+        unknown = await world.post("/inference/v1/generate", model="nobody", **body)
+        assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model")
+
+    run(scenario, adapters=("poet", "clerk"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from qlm.agents.engines.adapters import Adapter, lora_arguments
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.domain.errors import InvalidValueError
 
@@ -63,6 +64,7 @@ class VllmSettings:
         cpu: Run on the CPU, as tests do: no CUDA graphs, one thread, and a sleep mode that frees nothing.
         otlp_traces_endpoint: OTLP/HTTP endpoint for the spans of its requests; None for no tracing.
         scheduling: QLM's scheduler; None for vLLM's own.
+        adapters: LoRA adapters that it serves beside the model.
         extra: Further arguments.
     """
 
@@ -83,6 +85,7 @@ class VllmSettings:
     program: str = "vllm"
     otlp_traces_endpoint: str | None = None
     scheduling: VllmScheduling | None = None
+    adapters: tuple[Adapter, ...] = ()
     extra: tuple[str, ...] = ()
 
 
@@ -134,7 +137,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
             VARIABLE: settings.scheduling.settings.text(),
             "PYTHONPATH": str(settings.scheduling.import_path),
         }
-    return EngineCommand((*argv, *_words(options), *settings.extra), env)
+    return EngineCommand((*argv, *_words(options), *lora_arguments(settings.adapters), *settings.extra), env)
 
 
 def _sets_parallelism(extra: Sequence[str]) -> bool:
@@ -164,6 +167,7 @@ class EmulateSettings:
     gpus: int | None = None
     profile: Path | None = None
     served_model_name: str | None = None
+    adapters: tuple[str, ...] = ()
     time_scale: float | None = None
     seqs_max: int | None = None
     batched_tokens_max: int | None = None
@@ -203,7 +207,9 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
     flags = ["--cold-start" if settings.cold_start else "--no-cold-start"]
     if settings.async_scheduling is not None:
         flags.append("--async-scheduling" if settings.async_scheduling else "--no-async-scheduling")
-    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", *flags, *_words(options)))
+    lora = ("--lora-modules", *settings.adapters) if settings.adapters else ()
+    argv = (sys.executable, "-m", "qlm.simulator.emulation.command", *flags, *_words(options), *lora)
+    return EngineCommand(argv)
 
 
 def _words(options: Mapping[str, object]) -> list[str]:

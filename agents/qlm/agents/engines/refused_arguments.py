@@ -12,7 +12,7 @@ _OWN_TEXT: Final = "none: gateways turn conversations into tokens, by the templa
 _RENDER: Final = "it in render.extra_args of the model: its render tier parses answers"
 _REASONING: Final = f"{_RENDER}, and its engines get it from there (with render.url: render.reasoning_parser)"
 _BATCHING: Final = "the key batching of an instance instead"
-_NO_ADAPTERS: Final = "none: adapters are not served"
+_ADAPTERS: Final = "the key adapters of the model instead"
 _LOOPBACK: Final = "none: agents call engines on loopback, without credentials"
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -41,8 +41,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "--tool-server": _RENDER,
     "--reasoning-parser": _REASONING,
     "--reasoning-parser-plugin": _REASONING,
-    "--enable-lora": _NO_ADAPTERS,
-    "--lora-modules": _NO_ADAPTERS,
+    "--enable-lora": _ADAPTERS,
+    "--lora-modules": _ADAPTERS,
     "--return-tokens-as-token-ids": "none: gateways return no log probabilities",
     "--enable-force-include-usage": "none: clients ask for the usage of a stream by stream_options",
     "--api-key": _LOOPBACK,

@@ -227,7 +227,7 @@ class VllmEngine:
             params["structured_outputs"] = beside.pop("structured_outputs")
         return {
             **beside,
-            "model": self._model,
+            "model": call.sampling.adapter or self._model,
             "request_id": call.call_id,
             "token_ids": call.prompt_ids,
             "sampling_params": params,

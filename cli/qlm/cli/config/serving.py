@@ -1,5 +1,6 @@
-"""Sections on serving: operations in use, the watchdog over engines, and render tiers."""
+"""Sections on serving: operations in use, the watchdog over engines, emulation, adapters, render tiers."""
 
+from pathlib import Path
 from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,6 +10,9 @@ from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.addresses import check_address
 from qlm.cli.config.section import ConfigSection
 from qlm.planner.problem import Promises
+
+ADAPTERS_MAX: Final = 1000
+"""Most adapters of one model."""
 
 
 def known_policy(name: str) -> str:
@@ -81,6 +85,39 @@ class WatchdogConfig(ConfigSection):
     restarts_max: int = Field(_DEFAULT.restarts_max, ge=0, le=100)
     window_s: float = Field(_DEFAULT.window_s, gt=0, le=86_400)
     out_s: float = Field(_DEFAULT.out_s, gt=0, le=86_400)
+
+
+class EmulateConfig(ConfigSection):
+    """Behaviour of emulated engines.
+
+    Attributes:
+        time_scale: Real seconds per emulated second.
+        mean_output_tokens: Mean length of answers that end by themselves.
+        cold_start: Emulate the time to load weights when an engine starts.
+        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
+        async_scheduling: Engines schedule each iteration while the one before it runs (vLLM's
+            `--async-scheduling`); without it, as their profiles say.
+    """
+
+    time_scale: float = Field(1.0, gt=0, le=1000)
+    mean_output_tokens: int = Field(200, ge=1)
+    cold_start: bool = False
+    fixed_ms: float | None = Field(None, gt=0, le=3_600_000)
+    async_scheduling: bool | None = None
+
+
+class AdapterConfig(ConfigSection):
+    """A LoRA adapter of a model: a model of its own to clients, served by the engines of its base.
+
+    Attributes:
+        id: Its name for clients, and at its engines.
+        path: Its folder, with `adapter_config.json`; needed by engines that are started with `vllm serve`. An
+            engine at the `url` of an instance must serve it already.
+    """
+
+    # Without "=", which separates name and path in vLLM's own option.
+    id: Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][\x21-\x3c\x3e-\x7e]*$")]
+    path: Path | None = None
 
 
 class RenderConfig(ConfigSection):

@@ -17,7 +17,15 @@ from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import FilesConfig, ResultsConfig
 from qlm.cli.config.section import ConfigSection, check_once
-from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, RenderConfig, WatchdogConfig
+from qlm.cli.config.serving import (
+    ADAPTERS_MAX,
+    AdapterConfig,
+    BatchPolicyName,
+    EmulateConfig,
+    OperationsConfig,
+    RenderConfig,
+    WatchdogConfig,
+)
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.cli.starter.built_in import EMULATED
@@ -90,25 +98,6 @@ class VllmConfig(ConfigSection):
         return self
 
 
-class EmulateConfig(ConfigSection):
-    """Behaviour of emulated engines.
-
-    Attributes:
-        time_scale: Real seconds per emulated second.
-        mean_output_tokens: Mean length of answers that end by themselves.
-        cold_start: Emulate the time to load weights when an engine starts.
-        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
-        async_scheduling: Engines schedule each iteration while the one before it runs (vLLM's
-            `--async-scheduling`); without it, as their profiles say.
-    """
-
-    time_scale: float = Field(1.0, gt=0, le=1000)
-    mean_output_tokens: int = Field(200, ge=1)
-    cold_start: bool = False
-    fixed_ms: float | None = Field(None, gt=0, le=3_600_000)
-    async_scheduling: bool | None = None
-
-
 class ModelConfig(ConfigSection):
     """A served model.
 
@@ -127,6 +116,7 @@ class ModelConfig(ConfigSection):
             `max_new_tokens` then bounds every answer. As vLLM's `--generation-config`.
         cluster_tokens: Prompt lengths, ascending, at which its classes are divided, at most two; an empty
             list divides none; without it, they are found (`operations.cluster`).
+        adapters: Its LoRA adapters.
         render: Its render tier; without it, an emulated model has its own, and others none.
     """
 
@@ -139,6 +129,7 @@ class ModelConfig(ConfigSection):
     kv_swap: Literal["auto", "never"] = "auto"
     generation_config: Annotated[str, Field(min_length=1)] = "auto"
     cluster_tokens: Ascending | None = None
+    adapters: tuple[AdapterConfig, ...] = Field((), max_length=ADAPTERS_MAX)
     render: RenderConfig | None = None
 
     @model_validator(mode="after")
@@ -273,7 +264,8 @@ class Config(ConfigSection):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         known = [model.id for model in self.models]
-        check_once("models", known)
+        check_once("models", [*known, *(each.id for model in self.models for each in model.adapters)])
+        self._check_adapters()
         check_once("instances", [instance.id for instance in self.instances])
         for instance in self.instances:
             for model in instance.models:
@@ -297,6 +289,17 @@ class Config(ConfigSection):
             check_address("broker", self.broker, ("amqp", "amqps"))
             check_address("store", self.store, ("redis", "rediss", "unix"))
         return self
+
+    def _check_adapters(self) -> None:
+        """Check that engines which are started find the adapters of their models."""
+        started = {name for each in self.instances if each.url is None for name in each.models}
+        for model in self.models:
+            missing = [each.id for each in model.adapters if each.path is None]
+            if missing and model.engine == "vllm" and model.id in started:
+                raise ValueError(
+                    f"has the adapter {missing[0]!r} of {model.id} without path; "
+                    "expected its folder, since engines are started with it"
+                )
 
     @property
     def key_prefix(self) -> str:

@@ -26,7 +26,7 @@ from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.rendering.parsers import engine_args
 from qlm.cli.runtime.token_budget import engine_seqs_max
-from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
+from qlm.cli.runtime.wiring import GIB, effective_profile, launched_adapters, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.host_memory import SwapCost
@@ -191,6 +191,7 @@ def _emulated(
                 gpus=instance.gpus,
                 profile=file,
                 served_model_name=model.id,
+                adapters=tuple(each.id for each in model.adapters),
                 time_scale=config.emulate.time_scale,
                 seqs_max=engine_seqs_max(profile, config, model, instance),
                 batched_tokens_max=profile.batched_tokens_max,
@@ -235,6 +236,7 @@ def _vllm(
                 extra=(*settings.extra_args, *engine_args(model.render)),
                 otlp_traces_endpoint=config.tracing.traces_endpoint,
                 scheduling=_scheduling(config, instance, profile),
+                adapters=launched_adapters(model),
             )
         )
         patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}

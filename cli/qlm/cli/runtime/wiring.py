@@ -4,6 +4,7 @@ import itertools
 import secrets
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
+from qlm.agents.engines.adapters import Adapter, read_adapter
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.token_budget import with_token_budget
@@ -47,9 +49,22 @@ def model_specs(config: Config) -> tuple[ModelSpec, ...]:
             tokenizer="byte" if model.engine == "emulated" else str(model.path),
             context_tokens=model.context_tokens,
             generation_config=model.generation_config,
+            adapters=tuple(each.id for each in model.adapters),
         )
         for model in config.models
     )
+
+
+def launched_adapters(model: ModelConfig) -> tuple[Adapter, ...]:
+    """Return the adapters of a model with which its engines are started.
+
+    Raises:
+        ConfigError: The folder of one lacks its settings, or they cannot be read.
+    """
+    try:
+        return tuple(read_adapter(each.id, each.path) for each in model.adapters if each.path is not None)
+    except InvalidValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def check(config: Config, where: str) -> None:
@@ -71,6 +86,7 @@ def check(config: Config, where: str) -> None:
                     f"models has {model.id!r} with the generation_config {source!r}; "
                     "expected auto, vllm, or a folder with generation_config.json"
                 )
+            launched_adapters(model)
         fleet(config, load_profiles(config.profiles))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
@@ -192,7 +208,11 @@ def effective_profile(
     Raises:
         ConfigError: An emulated model has no profile there, or the token budget is too small.
     """
-    return with_token_budget(profile_of(model, instance, profiles), config, model, instance)
+    profile = profile_of(model, instance, profiles)
+    if model.adapters and model.engine == "vllm":
+        # A reload does not bring adapters back: it costs as much as a cold start, so that it is never chosen.
+        profile = replace(profile, swap_reload_s=profile.swap_cold_s)
+    return with_token_budget(profile, config, model, instance)
 
 
 def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:

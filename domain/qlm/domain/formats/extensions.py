@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.field_checks import CHECKS
 from qlm.domain.formats.token_logprobs import Piece
-from qlm.domain.ids import ModelId
 
 EXTENSIONS_BYTES_MAX: Final = 65_536
 """Longest extensions of one message or log entry, as JSON."""
@@ -52,14 +51,12 @@ class ClassExtensions:
     """Optional fields of a class, equal for all its requests.
 
     Attributes:
-        base_model: Base of its model, if that is an adapter.
         p_met: Share of its requests promised to meet the objective.
         deadline_ms: Deadline of the whole answer, beside an objective on its tokens.
         reader_tokens_per_s: Pace at which the answers are read.
         unknown: Fields of later versions.
     """
 
-    base_model: ModelId | None = None
     p_met: float | None = None
     deadline_ms: float | None = None
     reader_tokens_per_s: float | None = None

@@ -54,7 +54,6 @@ def _is_utf8(text: str) -> bool:
 
 
 CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
-    "base_model": _characters(1, NAME_CHARACTERS_MAX),
     "p_met": _number(_probability),
     "render_state": _characters(0, RENDER_STATE_CHARACTERS_MAX),
     "render_state_tokens": _whole(0, 2**31 - 1),

@@ -30,6 +30,10 @@ _SLO_KINDS: Final[dict[str, type[Slo]]] = {
 }
 
 
+_LATER: Final = ("grammar", "adapter")
+"""Sampling parameters that a reader without them must refuse, since they change the tokens of an answer."""
+
+
 def metadata_to_plain(metadata: RequestMetadata) -> dict[str, Any]:
     """Return request metadata as plain data; a `Request` loses its prompt."""
     plain: dict[str, Any] = {
@@ -92,10 +96,11 @@ def class_to_plain(cls: RequestClass) -> dict[str, Any]:
 
 
 def sampling_to_plain(sampling: Sampling) -> dict[str, Any]:
-    """Return sampling parameters as plain data; `grammar` only if set, since older readers must refuse it."""
+    """Return sampling parameters as plain data; those of `_LATER` only if set: older readers refuse them."""
     plain = _shallow(sampling)
-    if not sampling.grammar:
-        del plain["grammar"]
+    for name in _LATER:
+        if not plain[name]:
+            del plain[name]
     return plain
 
 

@@ -85,7 +85,7 @@ def chat_object(
         "id": answer_id(metadata),
         "object": "chat.completion",
         "created": metadata.arrival_ns // _NS_PER_S,
-        "model": metadata.model,
+        "model": metadata.answers_as,
         "choices": [
             {
                 "index": metadata.extensions.choice or 0,
@@ -112,7 +112,7 @@ def _text(
         "id": answer_id(metadata),
         "object": "text_completion",
         "created": metadata.arrival_ns // _NS_PER_S,
-        "model": metadata.model,
+        "model": metadata.answers_as,
         "choices": [
             {
                 "index": metadata.extensions.choice or 0,
@@ -215,7 +215,7 @@ class StreamShape:
             "id": answer_id(metadata),
             "object": "chat.completion.chunk" if self._chat else "text_completion",
             "created": metadata.arrival_ns // _NS_PER_S,
-            "model": metadata.model,
+            "model": metadata.answers_as,
             "service_tier": tier,
             "system_fingerprint": fingerprint,
         }

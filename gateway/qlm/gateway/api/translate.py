@@ -224,6 +224,7 @@ def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: Gat
         eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
         logit_bias=bias,
         grammar=_grammar(body),
+        adapter=served.adapter,
         **_defaulted(body, served.defaults),
     )
 

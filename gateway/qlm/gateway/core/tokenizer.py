@@ -80,8 +80,21 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model with its tokenizer and its sampling defaults."""
+    """A model, or one of its adapters, with its tokenizer and its sampling defaults.
+
+    Attributes:
+        spec: The model; of an adapter its base.
+        tokenizer: Of the model.
+        defaults: Of the model.
+        adapter: Name of the adapter; empty for the model itself.
+    """
 
     spec: ModelSpec
     tokenizer: Tokenizer
     defaults: SamplingDefaults = VLLM_DEFAULTS
+    adapter: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name for clients."""
+        return self.adapter or self.spec.id

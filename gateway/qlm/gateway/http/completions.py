@@ -152,7 +152,7 @@ def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:
     content: AcceptedRequest = {
         "id": metadata.id,
         "object": "qlm.request",
-        "model": metadata.model,
+        "model": metadata.answers_as,
         "status": prepared.state,
     }
     location = f"/v1/requests/{metadata.id}"
@@ -166,7 +166,7 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
     shape = StreamShape(
         metadata,
         tier_of(metadata.slo, gateway.limits),
-        fingerprint=gateway.models.fingerprint(metadata.model),
+        fingerprint=gateway.models.fingerprint(metadata.answers_as),
         form=form,
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,

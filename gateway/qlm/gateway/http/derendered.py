@@ -54,7 +54,7 @@ async def answer_of(
         ApiError: The render tier of its model fails, is away, or is not known here.
     """
     tier = tier_of(metadata.slo, gateway.limits)
-    fingerprint = gateway.models.fingerprint(metadata.model)
+    fingerprint = gateway.models.fingerprint(metadata.answers_as)
     begun = answer_logprobs(metadata, gateway.models.named(metadata.model).tokenizer)
     logprobs = None if begun is None else begun.take(final.token_ids, final.logprobs)
     if not is_derendered(metadata):

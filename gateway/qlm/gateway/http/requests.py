@@ -82,7 +82,7 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     shape = StreamShape(
         record.metadata,
         tier_of(record.metadata.slo, gateway.limits),
-        fingerprint=gateway.models.fingerprint(record.metadata.model),
+        fingerprint=gateway.models.fingerprint(record.metadata.answers_as),
         form=stream_form(lower_headers(request), default=StreamForm.RESUMABLE),
         include_usage=request.query_params.get("include_usage") == "true",
     )

@@ -71,11 +71,12 @@ def _disk(folder: Path | None) -> Disk | None:
 
 def _model(gateway: Gateway, served: ServedModel) -> Model:
     return {
-        "id": served.spec.id,
+        "id": served.name,
         "object": "model",
         "created": gateway.started_ns // NS_PER_S,
         "owned_by": "qlm",
         "max_model_len": served.spec.context_tokens,
+        "parent": served.spec.id if served.adapter else None,
     }
 
 

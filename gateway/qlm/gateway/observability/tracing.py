@@ -87,7 +87,7 @@ class RequestSpans:
             attributes={
                 OPERATION: _OPERATIONS[request.answer.kind],
                 REQUEST_ID: request.id,
-                REQUEST_MODEL: request.model,
+                REQUEST_MODEL: request.answers_as,
                 REQUEST_MAX_TOKENS: request.sampling.max_tokens,
                 PROMPT_TOKENS: request.prompt_tokens,
                 SLO_CLASS: request.cls.slo,

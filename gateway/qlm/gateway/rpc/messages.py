@@ -86,7 +86,7 @@ def started(
     """Return the first message of a stream."""
     first = pb.Started(
         id=metadata.id,
-        model=metadata.model,
+        model=metadata.answers_as,
         prompt_tokens=metadata.prompt_tokens,
         service_tier=tier,
         offset=offset,

@@ -164,7 +164,7 @@ class QlmService(QlmServicer):
             ApiError: The answer ended badly.
         """
         metadata, metrics = subscription.metadata, self._gateway.metrics
-        fingerprint = self._gateway.models.fingerprint(metadata.model)
+        fingerprint = self._gateway.models.fingerprint(metadata.answers_as)
         metrics.open_streams.inc()
         self._open.add(sink)
         try:

@@ -70,7 +70,7 @@ def request_status(record: RequestRecord, limits: GatewayLimits, now_ns: int) ->
     return {
         "id": metadata.id,
         "object": "qlm.request",
-        "model": metadata.model,
+        "model": metadata.answers_as,
         "status": record.state,
         "outcome": record.outcome,
         "cancel_requested": record.cancel_requested,

@@ -1,7 +1,7 @@
-"""The models that a gateway serves, each with its tokenizer."""
+"""The models and adapters that a gateway serves, each with its tokenizer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
@@ -10,9 +10,7 @@ from typing import Final
 import orjson
 
 from qlm.domain.fleet import ModelSpec
-from qlm.domain.ids import ModelId
 from qlm.gateway.api.errors import ApiError, invalid, shown
-from qlm.gateway.core.sampling_defaults import SamplingDefaults
 from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
 from qlm.gateway.tokenizers.byte import ByteTokenizer
 from qlm.gateway.tokenizers.generation_config import sampling_defaults
@@ -28,7 +26,7 @@ _SETTINGS_FILES: Final = (
 
 
 class ServedModels:
-    """The models that clients may name, in the order of the configuration."""
+    """The models that clients may name, in the order of the configuration, each before its adapters."""
 
     def __init__(self, specs: Sequence[ModelSpec]) -> None:
         """Load their tokenizers and sampling defaults.
@@ -36,10 +34,13 @@ class ServedModels:
         Raises:
             InvalidValueError: A tokenizer or a generation_config.json cannot be read.
         """
-        self._by_name: dict[str, ServedModel] = {
-            spec.id: ServedModel(spec, load_tokenizer(spec), sampling_defaults(spec)) for spec in specs
-        }
-        self._fingerprints = {spec.id: fingerprint(spec, self._by_name[spec.id].defaults) for spec in specs}
+        self._by_name: dict[str, ServedModel] = {}
+        for spec in specs:
+            base = ServedModel(spec, load_tokenizer(spec), sampling_defaults(spec))
+            self._by_name[spec.id] = base
+            self._by_name |= {name: replace(base, adapter=name) for name in spec.adapters}
+        self._only = next(iter(self)) if len(specs) == 1 else None
+        self._fingerprints = {name: fingerprint(served) for name, served in self._by_name.items()}
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
@@ -48,15 +49,15 @@ class ServedModels:
         return name in self._by_name
 
     def chosen(self, name: str | None) -> ServedModel:
-        """Return the model of a request, which need not name it if there is only one.
+        """Return the model of a request, which need not name it if there is only one beside its adapters.
 
         Raises:
             ApiError: It is not served here, or not named among several.
         """
         if name is not None:
             return self.named(name)
-        if len(self._by_name) == 1:
-            return next(iter(self))
+        if self._only is not None:
+            return self._only
         message = f"model is missing; expected one of {', '.join(self._by_name)}"
         raise invalid("model", message, "missing_required_parameter")
 
@@ -73,12 +74,13 @@ class ServedModels:
 
     def fingerprint(self, name: str) -> str | None:
         """Return the fingerprint of a model; None if it is not served here."""
-        return self._fingerprints.get(ModelId(name))
+        return self._fingerprints.get(name)
 
 
-def fingerprint(spec: ModelSpec, defaults: SamplingDefaults) -> str:
+def fingerprint(served: ServedModel) -> str:
     """Return a short text that changes with what decides a model's answers, as far as a gateway knows it."""
-    settings = [version("qlm-serving"), spec.id, spec.context_tokens, asdict(defaults)]
+    spec = served.spec
+    settings = [version("qlm-serving"), served.name, spec.context_tokens, asdict(served.defaults)]
     digest = blake2b(orjson.dumps(settings), digest_size=4)
     for name in _SETTINGS_FILES if spec.tokenizer != "byte" else ():
         file = Path(spec.tokenizer) / name

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -114,15 +114,17 @@ class EmulatedServer:
         model: str,
         tracer: Tracer | None = None,
         *,
+        adapters: Sequence[str] = (),
         async_scheduling: bool | None = None,
         request_s: float = 0.0,
     ) -> None:
-        """Serve one model.
+        """Serve one model and its adapters.
 
         Args:
             emulator: The engine; the caller runs its `run`.
             model: Model name for clients.
             tracer: Records spans of requests; None for none.
+            adapters: Names of its LoRA adapters.
             async_scheduling: The engine's setting, for /server_info; None if that does not show it.
             request_s: Time from the arrival of a request to the scheduler (`Profile.request_ms`).
         """
@@ -131,6 +133,7 @@ class EmulatedServer:
         self._request_s = request_s
         self._tracer = tracer
         self._model = model
+        self._names = (model, *adapters)
         self._started_s = int(time.time())
         self.app = Starlette(
             routes=[
@@ -161,7 +164,7 @@ class EmulatedServer:
             body = parse_body(await request.body(), request.headers.get("content-type", ""))
             context_tokens = self._emulator.engine.capacity.context_tokens
             try:
-                wanted = parse(body, request.headers.get("x-request-id"), self._model, context_tokens)
+                wanted = parse(body, request.headers.get("x-request-id"), self._names, context_tokens)
             except VllmApiError as error:
                 if error.late and body.get("stream"):
                     return Response(event(error.body) + DONE, media_type="text/event-stream")
@@ -185,9 +188,10 @@ class EmulatedServer:
             await asyncio.sleep(left_s)
 
     def _shape(self, parse: Parse, wanted: VllmRequest) -> AnswerShape:
+        model = wanted.sampling.adapter or self._model
         if parse is parse_generate:
-            return GenerateAnswer(wanted=wanted, model=self._model)
-        return CompletionAnswer(wanted=wanted, model=self._model, created_s=int(time.time()))
+            return GenerateAnswer(wanted=wanted, model=model)
+        return CompletionAnswer(wanted=wanted, model=model, created_s=int(time.time()))
 
     async def _whole(
         self, request: Request, stream: TokenStream, shape: AnswerShape, span: EngineSpan | None
@@ -215,16 +219,12 @@ class EmulatedServer:
         return Response()
 
     async def _models(self, request: Request) -> Response:
-        model = {
-            "id": self._model,
-            "object": "model",
-            "created": self._started_s,
-            "owned_by": "qlm-emulate",
-            "root": self._model,
-            "parent": None,
-            "max_model_len": self._emulator.engine.capacity.context_tokens,
-        }
-        return JsonBytes({"object": "list", "data": [model]})
+        same = {"object": "model", "created": self._started_s, "owned_by": "qlm-emulate"}
+        context_tokens = self._emulator.engine.capacity.context_tokens
+        model = {"root": self._model, "parent": None, "max_model_len": context_tokens}
+        adapter = {"parent": self._model, "max_model_len": None}
+        listed = [{"id": name, **(model if name == self._model else adapter), **same} for name in self._names]
+        return JsonBytes({"object": "list", "data": listed})
 
     async def _health(self, request: Request) -> Response:
         return Response()

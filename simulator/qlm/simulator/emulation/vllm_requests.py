@@ -5,7 +5,7 @@ Errors have vLLM's format, status and type; the wording is our own.
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,7 +56,7 @@ class VllmRequest:
     Attributes:
         public_id: Id in the response.
         external_id: Id that aborts the request.
-        sampling: Lengths, stops and grammar; the rest is ignored.
+        sampling: Lengths, stops, grammar and adapter; the rest is ignored.
         stream: The response is a stream.
         usage: A stream ends with token counts.
         token_ids: A completion has ids in addition to text.
@@ -104,10 +104,10 @@ def parse_body(body: bytes, content_type: str) -> dict[str, Any]:
 
 
 def parse_generate(
-    body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int
+    body: Mapping[str, Any], header_id: str | None, models: Sequence[str], context_tokens: int
 ) -> VllmRequest:
     """Parse a body of /inference/v1/generate."""
-    _check_model(body, model)
+    adapter = _adapter(body, models)
     params = body.get("sampling_params")
     if not isinstance(params, Mapping):
         raise _invalid("sampling_params", params, "an object")
@@ -118,7 +118,7 @@ def parse_generate(
         public_id=public_id,
         external_id=public_id,
         prompt_ids=prompt_ids,
-        sampling=_sampling(params, default_tokens=room, room=room),
+        sampling=_sampling(params, default_tokens=room, room=room, adapter=adapter),
         stream=bool(body.get("stream")),
         usage=_include_usage(body),
         objective=_objective(params, len(prompt_ids)),
@@ -127,10 +127,10 @@ def parse_generate(
 
 
 def parse_completion(
-    body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int
+    body: Mapping[str, Any], header_id: str | None, models: Sequence[str], context_tokens: int
 ) -> VllmRequest:
     """Parse a body of /v1/completions; the tokens of a text prompt are its UTF-8 bytes."""
-    _check_model(body, model)
+    adapter = _adapter(body, models)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
@@ -147,7 +147,7 @@ def parse_completion(
         public_id=public_id,
         external_id=f"{public_id}-0",
         prompt_ids=prompt_ids,
-        sampling=_sampling(body, default_tokens=_COMPLETION_TOKENS, room=room),
+        sampling=_sampling(body, default_tokens=_COMPLETION_TOKENS, room=room, adapter=adapter),
         stream=bool(body.get("stream")),
         usage=_include_usage(body),
         token_ids=bool(body.get("return_token_ids")),
@@ -155,8 +155,8 @@ def parse_completion(
     )
 
 
-Parse = Callable[[Mapping[str, Any], str | None, str, int], VllmRequest]
-"""Signature of both parsers: body, X-Request-Id header, served model, context."""
+Parse = Callable[[Mapping[str, Any], str | None, Sequence[str], int], VllmRequest]
+"""Signature of both parsers: body, X-Request-Id header, served model and then its adapters, context."""
 
 
 def parse_sleep(query: Mapping[str, str]) -> tuple[int, bool]:
@@ -192,10 +192,15 @@ def _objective(params: Mapping[str, Any], prompt_tokens: int) -> Objective:
         return NO_OBJECTIVE
 
 
-def _check_model(body: Mapping[str, Any], model: str) -> None:
-    if (wanted := body.get("model")) not in (None, model):
-        message = f"The model `{wanted}` does not exist. Valid aliases: {model}."
+def _adapter(body: Mapping[str, Any], models: Sequence[str]) -> str:
+    """Return the adapter that a body names; empty for the model itself."""
+    model, *adapters = models
+    if (wanted := body.get("model")) in (None, model):
+        return ""
+    if wanted not in adapters:
+        message = f"The model `{wanted}` does not exist. Valid aliases: {', '.join(models)}."
         raise VllmApiError(404, message, type="NotFoundError", param="model")
+    return str(wanted)
 
 
 def _request_id(body: Mapping[str, Any]) -> str:
@@ -224,7 +229,7 @@ def _room(prompt_ids: TokenIds, context_tokens: int, *, late: bool) -> int:
     return room
 
 
-def _sampling(params: Mapping[str, Any], *, default_tokens: int, room: int) -> Sampling:
+def _sampling(params: Mapping[str, Any], *, default_tokens: int, room: int, adapter: str) -> Sampling:
     max_tokens = _whole(params, "max_tokens", min(default_tokens, room), least=1)
     min_tokens = _whole(params, "min_tokens", 0, least=0)
     if min_tokens > max_tokens:
@@ -239,6 +244,7 @@ def _sampling(params: Mapping[str, Any], *, default_tokens: int, room: int) -> S
         ignore_eos=bool(params.get("ignore_eos")),
         stop_token_ids=_token_ids("stop_token_ids", stops) if stops else (),
         grammar=orjson.dumps({"structured_outputs": constraint}).decode() if constraint else "",
+        adapter=adapter,
     )
 
 

@@ -133,7 +133,7 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
     # abort cuts off.
 
     def start(call: EngineCall) -> Generation:
-        *blocks, digest = digests(call.prompt_ids, block_tokens)
+        *blocks, digest = digests(call.prompt_ids, block_tokens, call.sampling.adapter)
         source = TokenChain(digest, call.prompt_ids, mean_output_tokens)
         tokens = len(call.prompt_ids)
         limit = _limit(call.sampling, tokens, context_tokens)

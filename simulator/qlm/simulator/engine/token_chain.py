@@ -164,12 +164,14 @@ class TokenChain:
         return following[bits % len(following)]
 
 
-def digests(token_ids: Iterable[int], every: int) -> list[int]:
+def digests(token_ids: Iterable[int], every: int, adapter: str = "") -> list[int]:
     """Return the digests after each `every` ids, and last the digest of all ids.
 
-    The first ones name the full KV blocks of a prompt: equal digests mean equal prefixes.
+    The first ones name the full KV blocks of a prompt: equal digests mean equal prefixes under one adapter.
     """
     digest = _OFFSET
+    for byte in adapter.encode():
+        digest = fold(digest, byte)
     marks: list[int] = []
     for count, token_id in enumerate(token_ids, 1):
         digest = ((digest ^ (token_id + 1)) * _PRIME) & _MASK  # `fold`, for every prompt token

@@ -13,7 +13,6 @@ from qlm.domain.formats.extensions import (
     extensions_to_plain,
     only_logprobs,
 )
-from qlm.domain.ids import ModelId
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
@@ -184,9 +183,9 @@ async def test_a_class_has_the_extensions_of_its_requests(subject: Subject) -> N
     await store.enqueue(replace(metadata(2), extensions=OF_REQUEST))
     await store.enqueue(metadata(3))
     assert await _class_extensions(store) == OF_CLASS
-    newer = RequestExtensions(cls=ClassExtensions(base_model=ModelId("base"), p_met=0.5))
+    newer = RequestExtensions(cls=ClassExtensions(deadline_ms=7.0, p_met=0.5))
     await store.enqueue(replace(metadata(4), extensions=newer))
-    expected = CLASS_PLAIN | LATER | {"base_model": "base", "p_met": 0.5}
+    expected = CLASS_PLAIN | LATER | {"deadline_ms": 7.0, "p_met": 0.5}
     assert await _class_extensions(store) == extensions_from_plain(ClassExtensions, expected)
 
 

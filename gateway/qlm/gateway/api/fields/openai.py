@@ -183,6 +183,7 @@ class Model(TypedDict):
     created: int  # Start of the gateway, seconds since the epoch
     owned_by: str  # `qlm`
     max_model_len: int  # Its context in tokens, prompt and output together
+    parent: str | None  # The model that it adapts; null if it is no adapter
 
 
 class ModelList(TypedDict):

@@ -53,7 +53,7 @@ def begun_message(metadata: RequestMetadata, tier: str) -> MessageObject:
         "id": f"{MESSAGE_PREFIX}{metadata.id}",
         "type": "message",
         "role": "assistant",
-        "model": metadata.model,
+        "model": metadata.answers_as,
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,

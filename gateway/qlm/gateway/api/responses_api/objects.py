@@ -142,7 +142,7 @@ def response_object(
             "max_output_tokens": fields.get("max_output_tokens"),
             "max_tool_calls": None,
             "metadata": fields.get("metadata") or {},
-            "model": metadata.model,
+            "model": metadata.answers_as,
             "output": output,
             "parallel_tool_calls": fields.get("parallel_tool_calls", True),
             "previous_response_id": fields.get("previous_response_id"),

@@ -37,7 +37,7 @@ async def stream_family(
         StreamShape(
             each.metadata,
             tier_of(each.metadata.slo, gateway.limits),
-            fingerprint=gateway.models.fingerprint(each.metadata.model),
+            fingerprint=gateway.models.fingerprint(each.metadata.answers_as),
             form=form,
             include_usage=options.include_usage,
             continuous_usage=options.continuous_usage_stats,

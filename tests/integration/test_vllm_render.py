@@ -149,14 +149,18 @@ def test_a_render_tier_that_the_gateway_starts_separates_reasoning_from_text(rea
             delta = chunk.choices[0].delta.model_dump()
             thought, said = thought + (delta.get("reasoning") or ""), said + (delta["content"] or "")
         body["extra_body"]["include_reasoning"] = False
-        hidden = client.chat.completions.create(**body).choices[0].message
+        scored = body | {"logprobs": True, "top_logprobs": 2}
+        hidden = client.chat.completions.create(**scored).choices[0]
+        assert hidden.logprobs is None
+        for chunk in client.chat.completions.create(**scored, stream=True):
+            assert chunk.choices[0].logprobs is None
     reasons = message.model_dump()["reasoning"]
     assert re.fullmatch("[a-c]{9}", reasons.strip())
     assert re.fullmatch("[a-c]{5}", (message.content or "").strip())
     # In a stream, this parser takes the beginning of its second mark for reasoning, also token by token.
     assert re.fullmatch(f"{reasons.strip()}( Here( is)?)?", thought.strip())
     assert said.strip() == (message.content or "").strip()
-    assert (hidden.content, hidden.model_dump().get("reasoning")) == (message.content, None)
+    assert (hidden.message.content, hidden.message.model_dump().get("reasoning")) == (message.content, None)
 
 
 SCORED: dict[str, tuple[str, dict[str, Any]]] = {

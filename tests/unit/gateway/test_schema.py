@@ -226,6 +226,13 @@ def test_what_vllm_fills_in_is_accepted() -> None:
     assert parse_completion(VLLM_SHARED | COMPLETION | completion).max_tokens == 16
 
 
+def test_log_probabilities_would_show_reasoning_that_is_left_out() -> None:
+    scored = CHAT | {"logprobs": True, "top_logprobs": 2}
+    assert parse_chat(scored).engine_logprobs == 2
+    assert parse_chat(scored | {"include_reasoning": True}).engine_logprobs == 2
+    assert parse_chat(scored | {"include_reasoning": False}).engine_logprobs is None
+
+
 def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
     answer = {"role": "assistant", "content": "Hello", "refusal": None, "tool_calls": None, "audio": None}
     assert len(parse_chat(CHAT | {"messages": [*CHAT["messages"], answer]}).messages) == 2

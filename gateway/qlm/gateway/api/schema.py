@@ -181,7 +181,7 @@ class ChatBody(_Body):
     structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
     # Effort of a model that reasons, for its chat template.
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    include_reasoning: bool | None = None  # False leaves `reasoning` out of the answer
+    include_reasoning: bool | None = None  # False leaves `reasoning` out of the answer, and log probabilities
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
 
     @field_validator("tool_choice")
@@ -201,7 +201,9 @@ class ChatBody(_Body):
     @property
     def engine_logprobs(self) -> int | None:
         """Candidates per token to ask the engine for, the sampled token included; None without."""
-        return self.top_logprobs if self.logprobs else None
+        # As in vLLM: where reasoning is left out, its tokens must not show in the log probabilities.
+        hidden = self.include_reasoning is False
+        return self.top_logprobs if self.logprobs and not hidden else None
 
     @property
     def singles(self) -> Sequence["ChatBody"]:

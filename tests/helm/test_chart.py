@@ -37,6 +37,7 @@ MORE = {
         'ingress={"enabled": true, "host": "llm.example.com", "tlsSecret": "tls"}',
         'filesVolume={"persistentVolumeClaim": {"claimName": "qlm-files"}}',
         'models[0].render={"reasons": true}',
+        'models[0].adapters=[{"id": "poet", "path": "/models/poet"}]',
     ),
     "single-gpu": ('profiles={"mine.yaml": "version: 1"}',),
     "emulated": (

@@ -6,7 +6,7 @@
 {{- range .Values.models -}}
 {{- $model := dict "id" .id "engine" (default "emulated" .engine) -}}
 {{- $given := . -}}
-{{- range $key, $name := dict "path" "path" "profile" "profile" "contextTokens" "context_tokens" "kvSwap" "kv_swap" -}}
+{{- range $key, $name := dict "path" "path" "profile" "profile" "contextTokens" "context_tokens" "kvSwap" "kv_swap" "adapters" "adapters" -}}
 {{- if hasKey $given $key }}{{ $_ := set $model $name (get $given $key) }}{{ end -}}
 {{- end -}}
 {{- if hasKey . "render" -}}

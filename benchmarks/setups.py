@@ -33,11 +33,11 @@ def fixed_engine() -> Iterator[str]:
             "--model", "mistral-7b", "--accelerator", "A100",
             "--fixed-ms", str(ENGINE_MS), "--max-num-seqs", str(SEQS_MAX), "--port", str(port),
         ]  # fmt: skip
-        engine = ServerProcess("engine", argv, env=_environment(), folder=Path(folder))
+        engine = ServerProcess("engine", argv, env=environment(), folder=Path(folder))
         engine.start()
         url = f"http://127.0.0.1:{port}"
         try:
-            engine.wait_ready(lambda: _answers(f"{url}/health"), timeout_s=30)
+            engine.wait_ready(lambda: answers(f"{url}/health"), timeout_s=30)
             yield url
         finally:
             engine.kill()
@@ -168,12 +168,14 @@ def _start(
     return started
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Return whether a server answers a GET with 200; an OSError says that none does."""
     with urllib.request.urlopen(url, timeout=2) as answer:
         return bool(answer.status == 200)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of a server that a benchmark starts."""
     return dict(os.environ)
 
 

@@ -98,7 +98,7 @@ class Result:
             f"the batch had {self.share:.0%} of the rate left": self.share >= SHARE_MIN,
             f"{self.wrong} lines without one answer after the restart": not self.wrong,
         }
-        return [what for what, held in goals.items() if not held]
+        return [what for what, reached in goals.items() if not reached]
 
 
 def main(arguments: list[str]) -> int:

@@ -1,5 +1,6 @@
 """KV blocks in host memory: written through, loaded instead of computed."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
-from qlm.simulator.engine.host_cache import HostCache
+from qlm.simulator.engine.host_cache import NO_COPIES, HostCache
 
 BLOCK = 8
 PROFILE = replace(
@@ -156,6 +157,27 @@ def test_the_host_cache_forgets_what_was_used_longest_ago() -> None:
     assert [cache.cached([digest]) for digest in (1, 2, 3, 4)] == [1, 0, 1, 1]
     assert (cache.cached([3, 4, 2, 1]), len(cache)) == (2, 3)
     assert (cache.load([3, 4], 100), cache.load([1], 105), cache.load([1], 500)) == (120, 130, 510)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_that_are_recounted_are_those_in_the_cache(seed: int) -> None:
+    draw = random.Random(seed)
+    cache = HostCache(host_bytes=120, block_bytes=10, bytes_per_s=1e9)
+    texts = [range(base, base + 6) for base in (0, 3, 20, 40)]  # the first two share blocks
+    known = [NO_COPIES] * len(texts)
+    for _ in range(400):
+        text = draw.choice(texts)
+        match draw.choice(("store", "load", "clear", "look", "look")):
+            case "store":
+                cache.store(text[: draw.randint(1, 6)])
+            case "load":
+                cache.load(text[: cache.cached(text)], 0)
+            case "clear" if draw.random() < 0.05:
+                cache.clear()
+            case _:
+                at = texts.index(text)
+                known[at] = cache.recounted(known[at], text)
+                assert known[at].blocks == cache.cached(text)
 
 
 def test_negative_host_memory_is_refused() -> None:

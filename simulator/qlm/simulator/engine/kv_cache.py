@@ -19,7 +19,7 @@ class KvCache:
     its remaining blocks are published first, and are found as if they had been indexed all the time.
     """
 
-    __slots__ = ("_block_tokens", "_capacity", "_counters", "_decodes", "_private", "blocks", "host")
+    __slots__ = ("_capacity", "_counters", "_decodes", "_private", "block_tokens", "blocks", "host")
 
     def __init__(
         self, capacity: EngineCapacity, host: HostCache, decodes: DecodeSet, counters: EngineCounters
@@ -27,7 +27,7 @@ class KvCache:
         self.blocks = KvBlocks(capacity.kv_blocks)
         self.host = host
         self._capacity = capacity
-        self._block_tokens = capacity.block_tokens
+        self.block_tokens = capacity.block_tokens
         self._decodes = decodes
         self._counters = counters
         self._private = PrivateTexts(self.blocks)
@@ -38,7 +38,7 @@ class KvCache:
         At least the last token is computed again, since only that yields the next one. Blocks that follow the
         cached ones and are in host memory start to load, if it `loads`: see `ready_ns`.
         """
-        tokens, block_tokens, blocks = sequence.tokens, self._block_tokens, self.blocks
+        tokens, block_tokens, blocks = sequence.tokens, self.block_tokens, self.blocks
         if (
             not sequence.generation.shared
             and not self.host.blocks_max
@@ -72,29 +72,29 @@ class KvCache:
 
     def fill(self, sequence: Sequence, tokens: int) -> None:
         """Record that further tokens of a sequence are computed."""
-        full = sequence.computed // self._block_tokens
+        full = sequence.computed // self.block_tokens
         sequence.computed += tokens
         if sequence.private:
             return
-        now_full = sequence.computed // self._block_tokens
+        now_full = sequence.computed // self.block_tokens
         if now_full == full:
             return
         digests = sequence.generation.digests[full:now_full]
         self.blocks.seal_all(sequence.blocks[full:now_full], digests)
         if self.host.blocks_max:
-            self._counters.offloaded_tokens += self.host.store(digests) * self._block_tokens
+            self._counters.offloaded_tokens += self.host.store(digests) * self.block_tokens
 
     def fill_last(self, sequence: Sequence) -> None:
         """Record that the last block of a decoding, not private sequence is full."""
         digest = sequence.generation.digests[len(sequence.blocks) - 1]
         self.blocks.seal(sequence.blocks[-1], digest)
         if self.host.blocks_max:
-            self._counters.offloaded_tokens += self.host.store((digest,)) * self._block_tokens
+            self._counters.offloaded_tokens += self.host.store((digest,)) * self.block_tokens
 
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence; their content stays findable."""
         if sequence.private:
-            self._private.release(sequence, sequence.computed // self._block_tokens)
+            self._private.release(sequence, sequence.computed // self.block_tokens)
             sequence.private = False
         else:
             self.blocks.release(sequence.blocks)
@@ -109,7 +109,7 @@ class KvCache:
     def _is_new(self, family: int) -> bool:
         """Return whether no block of this text can be found; publishes blocks of a private one."""
         if (holder := self._private.holder(family)) is not None:
-            self._private.publish(holder, self._decodes.computed(holder) // self._block_tokens)
+            self._private.publish(holder, self._decodes.computed(holder) // self.block_tokens)
         return self._private.is_new(family)
 
     def _reserve_private(self, sequence: Sequence, spare_blocks: int) -> bool:
@@ -135,8 +135,8 @@ class KvCache:
         """Start to load the blocks in host memory that follow the cached ones."""
         if not self.host.blocks_max:
             return
-        findable = sequence.generation.digests[cached : (sequence.tokens - 1) // self._block_tokens]
+        findable = sequence.generation.digests[cached : (sequence.tokens - 1) // self.block_tokens]
         if count := self.host.cached(findable):
             sequence.ready_ns = self.host.load(findable[:count], now_ns)
-            sequence.loading = count * self._block_tokens
+            sequence.loading = count * self.block_tokens
             self._counters.reloaded_tokens += sequence.loading

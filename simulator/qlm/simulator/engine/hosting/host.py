@@ -1,16 +1,18 @@
 """Host of a batch policy in the engine model: builds its views, and puts its decisions into effect."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from qlm.agents.batching.decision import BatchPolicy, Decision
 from qlm.agents.batching.pace import PaceMeter, tokens_left
-from qlm.agents.batching.view import Ints, Machine, Place, View
+from qlm.agents.batching.view import Machine, View
 from qlm.domain.ids import RequestId
 from qlm.domain.sampling import Evictability
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.simulator.engine.hosting.columns import blocks, host_tokens, ids_of, places, rows_of
 from qlm.simulator.engine.hosting.segment import OpenSegment
 from qlm.simulator.engine.hosting.table import TICKS_PER_S, RequestTable
 from qlm.simulator.engine.kv_cache import KvCache
@@ -23,6 +25,8 @@ AGAIN_MIN_NS: Final = 1_000_000
 
 IDLE_NS: Final = 1_000_000_000
 """Time after which a policy that lets nothing run is asked again, if it does not say when."""
+
+_pinned, _position = attrgetter("pinned"), attrgetter("position")
 
 
 class PolicyHost:
@@ -74,9 +78,9 @@ class PolicyHost:
 
     def add(self, sequence: Sequence, now_ns: int) -> None:
         """Note a new request."""
-        self._table.add(sequence, now_ns)
         sampling = sequence.generation.call.sampling
         sequence.pinned = sampling.evictability is Evictability.PINNED
+        self._table.add(sequence, now_ns)
         self._meter.arrived(int(self._table.prompt[sequence.row]))
         self._changed = True
 
@@ -140,7 +144,7 @@ class PolicyHost:
         order = [*batch.running, *batch.loading, *batch.waiting, *batch.parked]
         if not order:
             return
-        ids = tuple([RequestId(each.call_id) for each in order])
+        ids = ids_of(order)
         decision = self._policy.decide(self._view(ids, order, now_ns))
         if decision.again_s is not None:
             self.again_ns = max(self._table.nanoseconds(decision.again_s), now_ns + AGAIN_MIN_NS)
@@ -160,20 +164,20 @@ class PolicyHost:
         self._segment.close()
 
     def _view(self, ids: tuple[RequestId, ...], order: list[Sequence], now_ns: int) -> View:
-        table, pace = self._table, self._meter.pace()
-        rows = np.fromiter((each.row for each in order), np.int64, len(order))
+        table, pace, rows = self._table, self._meter.pace(), rows_of(order)
+        inside = len(self._batch.running) + len(self._batch.loading)
         readers = table.readers
-        generated = readers.tokens[rows]
+        prompt, generated = table.prompt[rows], readers.tokens[rows]
         left_mean, left_sd = tokens_left(pace, generated, table.limit[rows])
         return View(
             now_s=table.seconds(now_ns),
             ids=ids,
-            place=self._places(order),
+            place=places(self._batch, order),
             arrival_s=table.arrival_s[rows],
-            prompt=table.prompt[rows],
+            prompt=prompt,
             generated=generated,
-            blocks=np.fromiter((len(each.blocks) for each in order), np.int64, len(order)),
-            host_tokens=self._host_tokens(order),
+            blocks=blocks(order, inside),
+            host_tokens=host_tokens(self._cache, order, inside, prompt + generated, table.copies),
             preemptions=table.preemptions[rows],
             rate=table.rate[rows],
             ttft_s=table.ttft_s[rows],
@@ -182,7 +186,7 @@ class PolicyHost:
             late_sum_s=readers.late_sum_s[rows],
             deadline_s=table.deadline_s[rows],
             rank=table.rank[rows],
-            pinned=np.fromiter((each.pinned for each in order), np.bool_, len(order)),
+            pinned=table.pinned[rows],
             left_mean=left_mean,
             left_sd=left_sd,
             machine=self._machine._replace(
@@ -192,62 +196,35 @@ class PolicyHost:
             pace=pace,
         )
 
-    def _places(self, order: list[Sequence]) -> Ints:
-        batch, places = self._batch, np.full(len(order), Place.OUTSIDE, np.int64)
-        running = len(batch.running)
-        places[:running] = Place.INSIDE
-        places[running : running + len(batch.loading)] = Place.LOADING
-        if batch.on_hold:
-            places[[row for row, each in enumerate(batch.running) if each in batch.on_hold]] = Place.HELD
-        return places
-
-    def _host_tokens(self, order: list[Sequence]) -> Ints:
-        """Count the tokens in host memory: of who computes, all full blocks, which were written through."""
-        tokens, host, batch = np.zeros(len(order), np.int64), self._cache.host, self._batch
-        if not host.blocks_max:
-            return tokens
-        block_tokens, inside = self._machine.block_tokens, len(batch.running) + len(batch.loading)
-        for row, each in enumerate(order):
-            if row < inside:
-                full = batch.decodes.computed(each) // block_tokens
-            elif each.order:
-                full = host.cached(each.generation.digests[: (each.tokens - 1) // block_tokens])
-            else:
-                continue
-            tokens[row] = full * block_tokens
-        return tokens
-
     def _apply(self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence]) -> None:
         batch = self._batch
         by_id = dict(zip(ids, order, strict=True))
         batch.skips = decision.skips
         batch.recomputed = frozenset(by_id[id] for id in decision.recompute if id in by_id)
-        own_order = tuple(decision.run) == ids and not any(each.pinned for each in order)
+        own_order = tuple(decision.run) == ids and not any(map(_pinned, order))
         batch.ordered = not own_order
         if not own_order:
-            self._rearrange({id: n for n, id in enumerate(decision.run) if id in by_id}, ids, order)
+            self._rearrange([by_id[id] for id in decision.run if id in by_id], order)
         elif batch.parked:
             batch.waiting.extend(batch.parked)
             batch.parked.clear()
         self._hold(decision, by_id)
 
-    def _rearrange(
-        self, position: Mapping[RequestId, int], ids: tuple[RequestId, ...], order: list[Sequence]
-    ) -> None:
+    def _rearrange(self, chosen: list[Sequence], order: list[Sequence]) -> None:
         """Preempt who is not to run, and put the others into the order of the policy."""
-        batch, outside = self._batch, list[Sequence]()
-        for id, sequence in zip(ids, order, strict=True):
-            place = position.get(id)
-            sequence.position = -1 if place is None else place
-            inside = sequence in batch.running or bool(sequence.loading)
-            if place is None and inside and not sequence.pinned:
+        batch, inside = self._batch, [*self._batch.running, *self._batch.loading]
+        for sequence in order:
+            sequence.position = -1
+        for position, sequence in enumerate(chosen):
+            sequence.position = position
+        stay = {each for each in inside if each.position >= 0 or each.pinned}
+        for sequence in inside:
+            if sequence not in stay:
                 self._preempt(sequence)
-                inside = False
-            if not inside:
-                outside.append(sequence)
-        outside.sort(key=lambda each: each.position)
+        outside = [each for each in order if each not in stay]
+        outside.sort(key=_position)
         batch.waiting.clear()
-        batch.waiting.extend(each for each in outside if each.position >= 0)
+        batch.waiting.extend([each for each in outside if each.position >= 0])
         batch.parked = {each: None for each in outside if each.position < 0}
 
     def _preempted(self, sequence: Sequence) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from qlm.agents.batching.view import Ints
 from qlm.simulator.engine.decode_set import DecodeSet
+from qlm.simulator.engine.hosting.columns import rows_of
 from qlm.simulator.engine.run import Run
 
 
@@ -42,8 +43,7 @@ class OpenSegment:
                 self.run = mine._replace(iterations=mine.iterations + iterations)
                 return
         flush()
-        members = self._decodes.members()
-        self.rows = np.fromiter((each.row for each in members), np.int64, self._decodes.count)
+        self.rows = rows_of(tuple(self._decodes.members()))
         self.run = run._replace(growth_ticks=growth_ticks, iterations=iterations)
         self._changes = self._decodes.changes
 

@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 
 from qlm.agents.batching.readers import ReaderColumns
-from qlm.agents.batching.view import NO_READER, Floats, Ints
+from qlm.agents.batching.view import NO_READER, Flags, Floats, Ints
 from qlm.domain.ports.engine import CallObjective, EngineCall
+from qlm.simulator.engine.host_cache import NO_COPIES, Copies
 from qlm.simulator.engine.sequence import Sequence
 from qlm.simulator.engine.step_time import FRACTION_BITS
 
@@ -30,6 +31,8 @@ class RequestTable:
         prompt: Tokens of the first prompt.
         limit: Most output tokens, those of earlier generations included.
         preemptions: As in `View`.
+        pinned: As in `View`.
+        copies: Blocks in host memory when they were last counted.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,8 @@ class RequestTable:
         self.prompt: Ints = np.zeros(0, np.int64)
         self.limit: Ints = np.zeros(0, np.int64)
         self.preemptions: Ints = np.zeros(0, np.int64)
+        self.pinned: Flags = np.zeros(0, np.bool_)
+        self.copies: list[Copies] = []
         self._origin_ns: int | None = None
         self._free: list[int] = []
 
@@ -65,6 +70,7 @@ class RequestTable:
             self._origin_ns = now_ns
         row = sequence.row = self._take()
         self._write(row, call, objective)
+        self.pinned[row], self.copies[row] = sequence.pinned, NO_COPIES
         self.readers.begin(
             row,
             self.seconds(objective.arrival_ns),
@@ -97,5 +103,7 @@ class RequestTable:
                 setattr(self, name, np.concatenate((getattr(self, name), np.zeros(more))))
             for name in ("rank", "prompt", "limit", "preemptions"):
                 setattr(self, name, np.concatenate((getattr(self, name), np.zeros(more, np.int64))))
+            self.pinned = np.concatenate((self.pinned, np.zeros(more, np.bool_)))
+            self.copies += [NO_COPIES] * more
             self._free = list(range(known + more - 1, known - 1, -1))
         return self._free.pop()

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from qlm.agents.batching.clipping import clipped
 from qlm.agents.batching.view import Floats, Ints, Pace
 
 STEP_WEIGHT: Final = 0.05
@@ -80,4 +81,4 @@ def tokens_left(pace: Pace, generated: Ints, limit: Ints) -> tuple[Floats, Float
     most = np.maximum(1.0, limit - generated)
     mean = np.maximum(pace.answer_mean - generated, LEAST_LEFT * pace.answer_mean)
     deviation = max(0.0, pace.answer_square_mean - pace.answer_mean**2) ** 0.5
-    return np.clip(mean, 1.0, most), np.clip(np.full(len(generated), deviation), 1.0, most)
+    return clipped(mean, 1.0, most), np.minimum(max(1.0, deviation), most)

@@ -52,7 +52,7 @@ class Packing:
         """
         self.needed: Ints = view.needed_blocks
         pinned = view.pinned & view.inside
-        self.fixed: Ints = np.flatnonzero(pinned)
+        self.fixed: Ints = pinned.nonzero()[0]
         self._pinned = pinned if len(self.fixed) else None
         self._blocks, self._slots = view.machine.kv_blocks, view.machine.seqs_max
         self._growth = np.full(len(view.ids), growth_blocks) if leaves is None else growth_blocks * leaves

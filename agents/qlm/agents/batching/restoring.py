@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qlm.agents.batching.step_time import prompt_share_s
-from qlm.agents.batching.view import Flags, Floats, Place, View
+from qlm.agents.batching.view import Flags, Floats, View
 
 
 class Restoring(NamedTuple):
@@ -39,19 +39,19 @@ def restoring(view: View) -> Restoring:
     not have is lost with the blocks, so t_evict is 0, and the rest is computed. The paper estimates computing
     by the mean of recent prompts; here it is the profile.
     """
-    machine, outside = view.machine, view.place == Place.OUTSIDE
+    machine, outside = view.machine, view.outside
     wait_s = max(0.0, machine.load_free_s - view.now_s)
     share_s = prompt_share_s(view, view.tokens) * outside
     # Alone it takes at least an iteration.
     least_s = (machine.iteration.host_ms + machine.iteration.linear(1)) / 1000
     compute_s = np.maximum(share_s, least_s * outside)
     load_s = compute_s.copy()
-    stored = np.flatnonzero(outside & (view.host_tokens > 0))
+    stored = (outside & (view.host_tokens > 0)).nonzero()[0]
     if len(stored):
         queues_s = wait_s + max(0.0, machine.write_free_s - view.now_s)
         moved = view.host_tokens[stored]
         rest_s = prompt_share_s(view, np.maximum(0, view.tokens[stored] - moved))
         load_s[stored] = queues_s + moved * (machine.token_bytes / machine.link_bytes_per_s) + rest_s
-    loading = view.place == Place.LOADING
+    loading = view.loading
     load_s[loading], compute_s[loading] = wait_s, np.inf
     return Restoring(load_s, compute_s, share_s)

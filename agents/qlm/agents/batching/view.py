@@ -34,8 +34,8 @@ class Place(IntEnum):
     """In the batch and skipped: it keeps its blocks and its batch slot, and computes nothing."""
 
 
-_OUTSIDE: Final = int(Place.OUTSIDE)
-"""As a plain number: to compare a column with a member of an enumeration takes several times as long."""
+_OUTSIDE, _LOADING = int(Place.OUTSIDE), int(Place.LOADING)
+"""As plain numbers: to compare a column with a member of an enumeration takes several times as long."""
 
 
 class Machine(NamedTuple):
@@ -147,6 +147,16 @@ class View(NamedTuple):
     def inside(self) -> Flags:
         """Which requests have a batch slot or are loading."""
         return np.asarray(self.place != _OUTSIDE)
+
+    @property
+    def outside(self) -> Flags:
+        """Which requests have neither."""
+        return np.asarray(self.place == _OUTSIDE)
+
+    @property
+    def loading(self) -> Flags:
+        """Which requests are loading."""
+        return np.asarray(self.place == _LOADING)
 
     @property
     def tokens(self) -> Ints:

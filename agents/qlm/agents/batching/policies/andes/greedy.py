@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qlm.agents.batching.packing import Packing
-from qlm.agents.batching.view import Floats, Ints, Place, View
+from qlm.agents.batching.view import Floats, Ints, View
 
 
 def best_batch(view: View, packing: Packing, sizes: Sequence[int], gain: Floats) -> tuple[Ints, Floats]:
@@ -21,7 +21,7 @@ def best_batch(view: View, packing: Packing, sizes: Sequence[int], gain: Floats)
         sizes: Batch sizes, the largest first.
         gain: Gain by size and row, shape (sizes, rows).
     """
-    ties = np.argsort(view.place == Place.OUTSIDE, kind="stable")
+    ties = np.argsort(view.outside, kind="stable")
     priority = gain / packing.needed  # equation 5
     orders = ties[np.argsort(-priority[:, ties], axis=1, kind="stable")]
     best, total, index = ties[:0], -np.inf, 0
@@ -43,7 +43,7 @@ def with_cap(view: View, packing: Packing, rows: Ints, priority: Floats, cap: fl
     if np.count_nonzero(inside) - np.count_nonzero(inside[rows]) <= budget:
         return rows
     inside[rows], chosen = False, inside[rows]
-    dropped = np.flatnonzero(inside)
+    dropped = inside.nonzero()[0]
     spared = dropped[np.argsort(-priority[dropped], kind="stable")][: len(dropped) - budget]
     order = np.concatenate((rows[chosen], spared, rows[~chosen]))
     return packing.rows(order, skips=True)

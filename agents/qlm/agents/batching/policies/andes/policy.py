@@ -12,7 +12,7 @@ from qlm.agents.batching.policies.andes.sizes import HIGH_WATER, batch_sizes, li
 from qlm.agents.batching.readership import readership
 from qlm.agents.batching.room import room_to_choose
 from qlm.agents.batching.step_time import step_time
-from qlm.agents.batching.view import Ints, Machine, Pace, Place, View
+from qlm.agents.batching.view import Ints, Machine, Pace, View
 from qlm.domain.ids import RequestId
 
 PREEMPTIONS_PER_REQUEST_MAX: Final = 1.0
@@ -63,12 +63,12 @@ class Andes:
         strictest, running = strictest_rate(readers), len(self._since_s)
         step_s = time.s(max(1, running))
         if not limited(view, strictest):
-            order = np.argsort(view.place == Place.OUTSIDE, kind="stable")
+            order = np.argsort(view.outside, kind="stable")
             iterations = 1 if running < len(view.ids) else _iterations_to_the_mark(view.machine, running)
             return self._decision(view, order, iterations * step_s, skips=False)
         view = self._pinning_new(view)
         # Those inside need no room for growth; who comes in leaves a block per request (ours).
-        packing = Packing(view, leaves=view.place == Place.OUTSIDE)
+        packing = Packing(view, leaves=view.outside)
         sizes = batch_sizes(packing.needed, view.machine, time, strictest)
         steps_s = np.array([time.s(size) for size in sizes])
         gain = gains(view, readers, steps_s, _forward_s(view.pace, step_s), self._objective)
@@ -82,7 +82,7 @@ class Andes:
 
     def _remember(self, view: View) -> None:
         since_s = self._since_s
-        inside = set(map(view.ids.__getitem__, np.flatnonzero(view.place).tolist()))
+        inside = set(map(view.ids.__getitem__, view.place.nonzero()[0].tolist()))
         for id in since_s.keys() - inside:
             del since_s[id]
         since_s.update(dict.fromkeys(inside - since_s.keys(), view.now_s))

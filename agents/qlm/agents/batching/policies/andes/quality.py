@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qlm.agents.batching.clipping import clipped
 from qlm.agents.batching.readership import Readership
 from qlm.agents.batching.view import Floats, Ints
 
@@ -21,11 +22,6 @@ PERFECT: float = 1 - 1e-6
 """Quality from which it counts as 1: the rest is rounding."""
 
 _LEAST_S = 1e-9
-
-
-def _within(values: Floats, most: Floats | float) -> Floats:
-    """Clip to the range from 0: faster than `np.clip` on few numbers."""
-    return np.asarray(np.minimum(np.maximum(values, 0.0), most))
 
 
 class Delivered(NamedTuple):
@@ -54,11 +50,11 @@ def served(readers: Readership, now: Delivered, begin_s: Floats, step_s: Floats,
     Returns:
         Columns of shape (sizes, rows).
     """
-    tokens = _within((until_s - begin_s) / step_s, readers.answer - now.tokens)
+    tokens = clipped((until_s - begin_s) / step_s, 0.0, readers.answer - now.tokens)
     first_s = begin_s + step_s - (readers.first_due_s + now.tokens / readers.rate)
     # Lateness of new token j is max(late, first + j slope): constant up to a crossing, and a line from there.
     slope_s = np.maximum(_LEAST_S, step_s - 1 / readers.rate)
-    level = _within((now.late_s - first_s) / slope_s, tokens)
+    level = clipped((now.late_s - first_s) / slope_s, 0.0, tokens)
     rising = tokens - level
     sums_s = now.late_s * level + rising * (first_s + slope_s * (tokens + level) / 2)
     late_s = np.where(tokens > 0, np.maximum(now.late_s, first_s + slope_s * tokens), now.late_s)
@@ -73,7 +69,7 @@ class Horizon:
         self._rate = readers.rate
         self._since_s = at_s - readers.first_due_s
         self._half_s = 0.5 / readers.rate
-        due = _within(self._since_s * readers.rate, readers.answer)
+        due = clipped(self._since_s * readers.rate, 0.0, readers.answer)
         wanted = due * (self._since_s - due * self._half_s)
         self._wanted = np.maximum(wanted, _LEAST_S)
         self._none_due = wanted <= _LEAST_S
@@ -81,6 +77,6 @@ class Horizon:
     def quality(self, given: Delivered) -> Floats:
         """Return equation 1, from 0 to 1; 1 while no token is due."""
         tokens, half_s = given.tokens, self._half_s
-        unread = _within((given.late_s - self._since_s) * self._rate + tokens, tokens)
+        unread = clipped((given.late_s - self._since_s) * self._rate + tokens, 0.0, tokens)
         digested = tokens * (self._since_s - tokens * half_s) - given.late_sum_s + unread * unread * half_s
-        return np.maximum(_within(digested / self._wanted, 1.0), self._none_due)
+        return np.maximum(clipped(digested / self._wanted, 0.0, 1.0), self._none_due)

@@ -43,8 +43,16 @@ def batch_sizes(needed: Ints, machine: Machine, time: StepTime, strictest: float
     """
     fit = int(np.searchsorted(np.cumsum(np.sort(needed) + GROWTH_BLOCKS), machine.kv_blocks, side="right"))
     largest = max(1, min(fit, machine.seqs_max))
-    # A larger batch is never faster.
-    faster = bisect_left(range(1, largest + 1), True, key=lambda size: time.s(size) * strictest >= 1)
-    smallest, steps = max(1, faster), SIZES_MAX - 1
+    smallest, steps = _largest_faster(time, strictest, largest), SIZES_MAX - 1
     evenly = {smallest + round((largest - smallest) * step / steps) for step in range(steps + 1)}
     return sorted(evenly, reverse=True)
+
+
+def _largest_faster(time: StepTime, strictest: float, largest: int) -> int:
+    """Return the largest batch, up to `largest`, with iterations faster than a pace; at least 1."""
+    if time.s(largest) * strictest < 1:
+        return largest
+    if time.s(1) * strictest >= 1:
+        return 1
+    # A larger batch is never faster.
+    return bisect_left(range(1, largest + 1), True, key=lambda size: time.s(size) * strictest >= 1)

@@ -35,7 +35,7 @@ def filled(these: Candidates, members: Flags) -> Ints:
 
 def urgent_first(these: Candidates, members: Flags) -> Ints:
     """Return the rows of a set by phi(b), then v t', then pace, each falling; then in the engine's order."""
-    rows = np.flatnonzero(members)
+    rows = members.nonzero()[0]
     return rows[np.lexsort((-these.rate[rows], -these.tokens[rows], -these.phi[rows]))]
 
 
@@ -67,7 +67,7 @@ def _searched(these: Candidates, order: Ints, chosen: Ints) -> Ints:
     left = these.view.machine.kv_blocks - int(needed[chosen].sum()) - GROWTH_BLOCKS * len(chosen)
     places = {row: place for place, row in enumerate(chosen.tolist())}
     result, fixed = chosen.copy(), frozenset(packing.fixed.tolist())
-    for at in np.flatnonzero(swaps).tolist():
+    for at in swaps.nonzero()[0].tolist():
         goes, comes = int(front[at]), int(back[at])
         spare = left + int(needed[goes] - needed[comes])
         if spare >= 0 and goes not in fixed:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qlm.agents.batching.clipping import clipped
 from qlm.agents.batching.packing import Packing
 from qlm.agents.batching.policies.tokenflow.options import Options, Unit
 from qlm.agents.batching.readership import Readership, readership
@@ -50,7 +51,7 @@ def candidates(view: View, options: Options) -> Candidates:
     readers, restore = readership(view), restoring(view)
     inside, quantum_s = view.inside, options.quantum_s
     step_s = step_time(view).s(max(1, int(np.count_nonzero(inside))))
-    unread = np.clip((readers.read_end_s - view.now_s) * readers.rate, 0.0, view.generated)
+    unread = clipped((readers.read_end_s - view.now_s) * readers.rate, 0.0, view.generated)
     time_s = np.maximum(0.0, quantum_s - restore.least_s)
     generated = np.minimum(time_s / step_s, readers.answer - view.generated)
     left = unread - readers.rate * quantum_s
@@ -80,4 +81,4 @@ def _phi(unread: Floats, readers: Readership, options: Options) -> Floats:
 
 def _weight(unread: Floats, answer: Floats) -> Floats:
     """Return the weight of the next token (equation 1): 1 to 10 % of the answer unread, 0 from 20 %."""
-    return np.clip((NOTHING_SHARE - unread / answer) / (NOTHING_SHARE - FULL_SHARE), 0.0, 1.0)
+    return clipped((NOTHING_SHARE - unread / answer) / (NOTHING_SHARE - FULL_SHARE), 0.0, 1.0)

@@ -85,7 +85,7 @@ class TokenFlow:
             capacity=capacity,
         )
         ids = these.view.ids
-        self._members = frozenset(map(ids.__getitem__, np.flatnonzero(members).tolist()))
+        self._members = frozenset(map(ids.__getitem__, members.nonzero()[0].tolist()))
         return members
 
 
@@ -106,9 +106,9 @@ def _decision(these: Candidates, rows: Ints, members: Flags, again_s: float) -> 
     """Return the decision for these rows. If the whole set runs, what is left is for others."""
     view, restore = these.view, these.restore
     if len(rows) == int(np.count_nonzero(members)):
-        rows = np.concatenate((rows, np.flatnonzero(~members)))
+        rows = np.concatenate((rows, (~members).nonzero()[0]))
     # Section 4.2.3: computed again where loading takes longer.
-    computes = np.flatnonzero(restore.computes & (view.host_tokens > 0) & ~these.inside)
+    computes = (restore.computes & (view.host_tokens > 0) & ~these.inside).nonzero()[0]
     return Decision(
         run=tuple(map(view.ids.__getitem__, rows.tolist())),
         recompute=frozenset(map(view.ids.__getitem__, computes.tolist())),

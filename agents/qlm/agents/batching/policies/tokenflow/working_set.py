@@ -59,7 +59,7 @@ def least_buffers_s(these: Candidates, options: Options) -> Floats:
 def may_yield(these: Candidates, options: Options) -> Ints:
     """Return the running rows whose buffers allow them to yield, the fullest first."""
     able = these.inside & ~these.view.pinned & (these.buffer_s >= least_buffers_s(these, options))
-    rows = np.flatnonzero(able)
+    rows = able.nonzero()[0]
     return rows[np.argsort(-these.buffer_s[rows], kind="stable")]
 
 
@@ -82,7 +82,7 @@ def admitted(these: Candidates, members: Flags, yielding: Ints, *, set_max: int,
     room = set_max - int(np.count_nonzero(members))
     offers = needed[yielding[::-1]].tolist()
     free, slots = machine.free_blocks, machine.seqs_max - int(np.count_nonzero(these.inside))
-    waiting = np.flatnonzero(~members)[: max(0, room)]
+    waiting = (~members).nonzero()[0][: max(0, room)]
     for row, blocks, rate in zip(
         waiting.tolist(), needed[waiting].tolist(), these.rate[waiting].tolist(), strict=True
     ):

@@ -42,14 +42,14 @@ def members(view: View, needs: Demands, capacity: float, admission_share: float)
 
 def _back(needs: Demands, yields: Flags, left: float) -> Flags:
     """Return the readers that come back, who idled least first."""
-    rows = np.flatnonzero(yields)
+    rows = yields.nonzero()[0]
     return _first(rows[np.argsort(needs.idle_s[rows], kind="stable")], needs.pace, left)
 
 
 def _admitted(view: View, needs: Demands, part: Flags, left: float) -> Flags:
     """Return who is let in: who was before; new ones by rank, those in time by slack, then the least late."""
     started = part & (view.inside | (view.generated > 0))
-    rows = np.flatnonzero(part & ~started)
+    rows = (part & ~started).nonzero()[0]
     slack_s = needs.slack_s[rows]
     order = rows[np.lexsort((np.abs(slack_s), slack_s < 0, view.rank[rows]))]
     return np.asarray(started | _first(order, needs.pace, left - float(needs.pace[started].sum())))

@@ -3,8 +3,6 @@
 from math import inf
 from typing import Final
 
-import numpy as np
-
 from qlm.agents.batching.decision import Decision
 from qlm.agents.batching.packing import Packing
 from qlm.agents.batching.policies.iterations import step_s
@@ -100,7 +98,7 @@ def _recomputed(view: View, load: Loads, run: list[RequestId]) -> frozenset[Requ
     """Return who comes in and is computed again faster than loaded."""
     if not load.recomputes.any():
         return frozenset()
-    outside = np.flatnonzero(load.recomputes & ~view.inside)
+    outside = (load.recomputes & ~view.inside).nonzero()[0]
     return frozenset(view.ids[row] for row in outside.tolist()).intersection(run)
 
 

@@ -37,7 +37,7 @@ def urgent(view: View, needs: Demands, members: Flags, takes_s: Floats, wait_s: 
     """
     inside = view.inside
     due = members & inside & (needs.slack_s < URGENT_S)
-    rows = np.flatnonzero(members & ~inside)
+    rows = (members & ~inside).nonzero()[0]
     rows = rows[np.argsort(needs.slack_s[rows], kind="stable")]
     due[rows] = needs.slack_s[rows] - np.cumsum(takes_s[rows]) - wait_s < URGENT_S
     return np.asarray(due)

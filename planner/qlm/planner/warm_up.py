@@ -5,16 +5,17 @@ before tests. The compiled code is kept in `__pycache__` beside its source, or i
 """
 
 import sys
+from dataclasses import replace
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.extra import needs_solvers
-from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
 
 def warm_up_fast() -> None:
-    """Solve small problems by the fast method, as a controller does.
+    """Solve small problems by the fast method, as a controller does: from nothing, then from the plan before.
 
     Raises:
         QlmError: Its packages are not installed.
@@ -23,7 +24,9 @@ def warm_up_fast() -> None:
         from qlm.planner.fast.settings import SearchBudget
         from qlm.planner.fast.solve import solve_fast
     for instances in (1, 60):
-        solve_fast(_problem(instances), budget=SearchBudget(moves=100), in_order=True)
+        problem, budget = _problem(instances), SearchBudget(moves=100)
+        plan = solve_fast(problem, budget=budget, in_order=True)
+        solve_fast(_planned(problem, plan), budget=budget, in_order=True)
 
 
 def warm_up() -> None:
@@ -42,6 +45,12 @@ def warm_up() -> None:
     for scenarios in (None, 5):
         solve_exact(small, scenarios=scenarios)
     solve_exact(small, objective="paper")
+
+
+def _planned(problem: Problem, plan: Plan) -> Problem:
+    """Return a problem whose groups are where a plan has put them."""
+    instances = tuple(replace(each, queue=tuple(plan.queues[each.id])) for each in problem.instances)
+    return replace(problem, instances=instances)
 
 
 def _problem(instances: int) -> Problem:

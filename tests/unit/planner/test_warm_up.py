@@ -3,6 +3,8 @@
 import importlib
 import itertools
 import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +18,7 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.bound import ascent
 from qlm.planner.bound.lower_bound import EXACT_PAIRS_MAX, INSTANCE_PAIRS_MAX, lower_bound
 from qlm.planner.exact.solve import solve_exact
-from qlm.planner.fast.construct import append_all, insert_all
+from qlm.planner.fast.construct import append_all, fill_all, insert_all
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
 from qlm.planner.fast.settings import SearchBudget
@@ -24,6 +26,30 @@ from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.planner.warm_up import warm_up
 from qlm.rct_estimator.normal import Normal
+
+_PLANNED_AGAIN = """
+import importlib, pkgutil
+from dataclasses import replace
+
+import qlm.planner.fast
+from qlm.planner.policy.replanning import Replanner
+from qlm.planner.warm_up import _problem, warm_up_fast
+
+def signatures():
+    parts = [importlib.import_module(f"qlm.planner.fast.{each.name}")
+             for each in pkgutil.iter_modules(qlm.planner.fast.__path__)]
+    return {(each.__module__, each.__name__, signature) for part in parts for each in vars(part).values()
+            if hasattr(each, "signatures") for signature in each.signatures}
+
+warm_up_fast()
+before, planner, problem = signatures(), Replanner(), _problem(2)
+for turn in range(4):
+    plan = planner(problem)
+    queued = tuple(replace(each, queue=tuple(plan.queues[each.id])) for each in problem.instances)
+    problem = replace(problem, instances=queued, now_s=problem.now_s + 2.0)
+print(len(signatures() - before))
+"""
+"""Counts what a controller's later plans would compile after warming up."""
 
 
 def compiled() -> Iterator[tuple[str, Any]]:
@@ -88,8 +114,14 @@ def test_it_compiles_the_search_and_the_bound() -> None:
     warm_up()
     kernels = [each for each in vars(ascent).values() if hasattr(each, "signatures")]
     assert kernels, "the ascent is compiled"
-    for kernel in (append_all, insert_all, anneal, true_cost):
+    for kernel in (append_all, fill_all, insert_all, anneal, true_cost):
         assert kernel.signatures, kernel
+
+
+def test_what_serving_warms_up_is_all_that_planning_again_needs() -> None:
+    """In a process of its own: here, other tests have compiled it."""
+    done = subprocess.run([sys.executable, "-c", _PLANNED_AGAIN], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"], "functions that were first needed by a later plan"
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 3])

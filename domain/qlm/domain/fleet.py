@@ -9,6 +9,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.operations import NO_OPERATIONS, OperationStats
+from qlm.domain.values import value
 
 MODEL_NAME_CHARACTERS_MAX: Final = 60
 """Model names become part of queue names, which AMQP limits to 255 bytes."""
@@ -104,7 +105,7 @@ class EngineCapacity:
         return self.kv_tokens // self.block_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ServedWork:
     """Work of the awake engine since its start: counters that grow until the model changes.
 
@@ -139,7 +140,7 @@ class ServedWork:
     cached_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class StagedWork:
     """Requests of one class that an agent has pulled and that wait for a batch slot.
 
@@ -157,7 +158,7 @@ class StagedWork:
     evicted_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OpenAnswers:
     """Unfinished answers of one class at an agent.
 
@@ -171,7 +172,7 @@ class OpenAnswers:
     counts: tuple[tuple[int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CachedPrompts:
     """Share of the prompts of one class that prefix caches held: sums over its latest answers.
 
@@ -192,7 +193,7 @@ class CachedPrompts:
     cached_tokens: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class InstanceStatus:
     """Status of an instance, sent by its agent with each heartbeat.
 

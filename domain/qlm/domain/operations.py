@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from qlm.domain.ids import ModelId
+from qlm.domain.values import value
 
 THRASH_S: Final = 60.0
 """A model swapped in again sooner than this after its swap-out counts as swap thrash."""
@@ -56,7 +57,7 @@ MODEL_SWAPS: Final = {
 """Model swap operation by source of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class OperationCount:
     """Number and total duration of an operation for a model; at a model swap, for the new model."""
 
@@ -82,7 +83,7 @@ class SwapCharge:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OperationStats:
     """Operations of one session of an agent.
 

@@ -9,6 +9,7 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.domain.length_histogram import NO_LENGTHS, NO_PROMPTS, LengthHistogram
 from qlm.domain.request import RequestRecord, RequestState
+from qlm.domain.values import value
 from qlm.domain.virtual_queue import VirtualQueue
 
 
@@ -25,7 +26,7 @@ class Enqueued:
     record: RequestRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ClassView:
     """Snapshot of a class for the controller.
 

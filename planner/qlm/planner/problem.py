@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.values import value
 from qlm.rct_estimator.normal import NOTHING, Normal
 
 VERSION: Final = 1
@@ -83,7 +84,7 @@ class Instance:
     leave_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupTime:
     """Times of a group on one kind; the JSON calls them `drain_s` and `tail_s`.
 
@@ -117,7 +118,7 @@ class GroupTime:
         return Normal(self.tail.mean, self.tail.var + self.tail_speed_sd_s**2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PlannedGroup:
     """A waiting request group.
 

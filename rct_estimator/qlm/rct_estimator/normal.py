@@ -1,13 +1,13 @@
 """Normal distributions as values, shared by estimator and planner."""
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Normal:
     """A normal distribution.
 

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.values import value
 from qlm.rct_estimator.length_predictive import EDGES, TOKENS_MAX, LengthPredictive
 from qlm.rct_estimator.normal import Normal
 
@@ -19,7 +19,7 @@ _NO_PROMPT: Final = 1e-6
 """Mean prompts below this count as none, tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Workload:
     """Demand of the requests of a class on an engine.
 

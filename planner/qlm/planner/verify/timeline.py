@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from qlm.domain.ids import GroupId
 from qlm.domain.operations import SwapTier
+from qlm.domain.values import value
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup
 from qlm.planner.swapping.swaps import Swaps, tier_of
 from qlm.planner.verify.problem_index import ProblemIndex
@@ -13,7 +13,7 @@ from qlm.rct_estimator.host_memory import Asleep
 from qlm.rct_estimator.normal import NOTHING, Normal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Served:
     """One group at its place.
 

@@ -53,7 +53,11 @@ def computing_again_ns(state: AgentState, tracked: TrackedRequest) -> int:
 def _idle(state: AgentState, model: ModelId, waiting: Collection[ModelId], now_ns: int) -> Activity:
     engines = state.engines
     able = tuple(
-        each for each in engines.models if each in waiting and engines.failed_until_ns.get(each, 0) <= now_ns
+        [
+            each
+            for each in engines.models
+            if each in waiting and engines.failed_until_ns.get(each, 0) <= now_ns
+        ]
     )
     why = _why(state, model, able) if able else ""
     return Activity.idle(model, able, why)

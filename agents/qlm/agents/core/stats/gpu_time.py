@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from qlm.domain.ids import ModelId
+from qlm.domain.values import value
 
 
 class GpuUse(StrEnum):
@@ -41,7 +42,7 @@ RECENT_NS: Final = 500_000_000
 _NOTHING_RUNS: Final = frozenset({*BESIDE_WORK, GpuUse.IDLE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Activity:
     """Activity of an instance from one time on.
 

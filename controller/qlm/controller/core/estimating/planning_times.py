@@ -13,13 +13,13 @@ The form is coarser than the estimator:
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
+from qlm.domain.values import value
 from qlm.planner.problem import GroupTime
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
@@ -28,7 +28,7 @@ WAITED_SHARE_MIN: Final = 0.2
 """Lower bound of the share of decodes that counts; without it, one instance would seem enough for all."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class PlanningForm:
     """Times of a class on a kind of accelerator.
 

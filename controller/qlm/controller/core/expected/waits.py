@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Patience
@@ -10,6 +9,7 @@ from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.controller.core.expected.visits import ArrivalSlacks, VisitWalk, WaitingPart
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.values import value
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
@@ -21,7 +21,7 @@ DECISIONS_MAX: Final = 200
 queues come first; groups beyond have the times of the plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ExpectedWait:
     """Wait of one group.
 

@@ -8,11 +8,12 @@ read from the counters of the class, so agents report nothing for it.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.controller.core.expected.priors import ENDS, WAITS
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId
+from qlm.domain.values import value
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.forecast_errors import ForecastErrors, Turn
 
@@ -45,7 +46,7 @@ class Event(Enum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class OpenForecast:
     """A forecast that has not come out yet.
 
@@ -65,7 +66,7 @@ class OpenForecast:
     came_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Wait:
     """Forecast of a group, seconds from now.
 
@@ -127,22 +128,29 @@ def look(log: ForecastLog, view: ClusterView, now_ns: int) -> ForecastLog:
     if not log.open or 0 <= now_ns - log.looked_ns < LOOK_EVERY_NS:
         return log
     classes = {each.cls: each for each in view.classes}
-    demoted = {cls: _demoted(classes, cls) for cls in {each.cls for each in log.open}}
-    leased, kept = sum(view.leased.values()), []
+    cls: RequestClass | None = None
+    of_class = _NO_COUNTERS
+    leased, kept, counters = sum(view.leased.values()), [], dict[RequestClass, _Counters]()
     for each in log.open:
-        of_class, by_demotion = classes.get(each.cls), demoted[each.cls] != log.demoted.get(each.cls)
-        if of_class is None:  # nothing of it waits any more; what has ended cannot be seen
+        if each.cls is not cls:  # neighbours often share it, and its hash takes time
+            cls = each.cls
+            of_class = counters[cls] = _counters(cls, classes, leased, log.demoted.get(cls))
+        if not of_class.waits:  # what has ended cannot be seen
             came_ns = each.came_ns or now_ns
             log = _counted(log, each, (came_ns - each.at_ns) / 1e9) if each.event is Event.LEFT else log
             continue
-        came = _counter(each.event, of_class, demoted[each.cls], leased) >= each.due
+        came = (of_class.left if each.event is Event.LEFT else of_class.ended) >= each.due
+        if not came and each.came_ns is None and now_ns - each.at_ns <= OPEN_MAX_NS:
+            kept.append(each)
+            continue
         seen = each if came == (each.came_ns is not None) else replace(each, came_ns=now_ns if came else None)
-        if came and each.came_ns is None and by_demotion and each.cls in log.demoted:
+        if came and each.came_ns is None and of_class.more_demoted:
             continue
         if _settled(seen, now_ns):
             log = _counted(log, seen, ((seen.came_ns or now_ns) - seen.at_ns) / 1e9)
         else:
             kept.append(seen)
+    demoted = {cls: of_class.demoted for cls, of_class in counters.items()}
     if tuple(kept) == log.open and demoted == log.demoted:
         return log
     return replace(log, open=tuple(kept), demoted=demoted, looked_ns=now_ns)
@@ -201,17 +209,41 @@ def _demoted(classes: Mapping[RequestClass, ClassView], cls: RequestClass) -> in
     return late.accepted if late is not None else 0
 
 
-def _counter(event: Event, view: ClassView, demoted: int, leased: int) -> int:
-    """Return how many requests of a class have left the queue, or have ended.
+class _Counters(NamedTuple):
+    """Counters of a class.
+
+    Attributes:
+        waits: The view has the class.
+        left: Requests that have left the queue.
+        ended: Requests that have ended.
+        demoted: Requests ever demoted.
+        more_demoted: They have become more since the last look.
+    """
+
+    waits: bool
+    left: int
+    ended: int
+    demoted: int
+    more_demoted: bool
+
+
+_NO_COUNTERS: Final = _Counters(False, 0, 0, 0, False)
+
+
+def _counters(
+    cls: RequestClass, classes: Mapping[RequestClass, ClassView], leased: int, demoted_before: int | None
+) -> _Counters:
+    """Read the counters of a class.
 
     Requests that ended without an answer are not counted by the store. They show where a class would have
     more requests in work than all agents have leases.
     """
-    left = view.accepted - view.queued
-    if event is Event.LEFT:
-        return left
-    ended = view.finished + demoted
-    return ended + max(0, left - ended - leased)
+    view, demoted = classes.get(cls), _demoted(classes, cls)
+    more_demoted = demoted_before is not None and demoted != demoted_before
+    if view is None:
+        return _Counters(False, 0, 0, demoted, more_demoted)
+    left, ended = view.accepted - view.queued, view.finished + demoted
+    return _Counters(True, left, ended + max(0, left - ended - leased), demoted, more_demoted)
 
 
 def _settled(each: OpenForecast, now_ns: int) -> bool:

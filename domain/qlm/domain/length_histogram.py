@@ -1,6 +1,6 @@
 """Histograms of prompt and answer lengths: kept by the store for each class, input of the estimator."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,6 +25,17 @@ _TABLE_TOKENS: Final = 4096
 def length_bin(tokens: int) -> int:
     """Return the bin of a length of 1 or more tokens."""
     return _BIN_OF[tokens] if tokens <= _TABLE_TOKENS else _search(tokens)
+
+
+def binned(lengths: Iterable[int]) -> tuple[tuple[int, int, int], ...]:
+    """Return each bin with lengths of 1 or more tokens in it, how many, and the sum of their tokens."""
+    rising, counts, done = sorted(lengths), list[tuple[int, int, int]](), 0
+    while done < len(rising):
+        at = length_bin(rising[done])
+        until = len(rising) if at == LENGTH_BINS - 1 else bisect_right(rising, LENGTH_EDGES[at + 1], done)
+        counts.append((at, until - done, sum(rising[done:until])))
+        done = until
+    return tuple(counts)
 
 
 def _search(tokens: int) -> int:

@@ -16,7 +16,7 @@ from qlm.agents.core.timers import DueTimes
 from qlm.domain.fleet import EngineCapacity, OpenAnswers, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, RequestId
-from qlm.domain.length_histogram import length_bin
+from qlm.domain.length_histogram import binned
 
 ABORT_AGAIN_NS: Final = 1_000_000_000
 """An abort without effect is repeated after this time."""
@@ -189,26 +189,20 @@ class RequestTable:
 
     def open_answers(self) -> tuple[OpenAnswers, ...]:
         """Return the lengths of the answers that have begun and may continue, by class."""
-        begun: dict[RequestClass, dict[int, list[int]]] = {}
+        begun: dict[RequestClass, list[int]] = {}
         cls: RequestClass | None = None
-        bins: dict[int, list[int]] = {}
+        lengths: list[int] = []
         for tracked in chain(self.running.values(), self._ready.values()):
             tokens = len(tracked.output)
             if not tokens:
                 continue
             if tracked.request.cls is not cls:  # neighbours often share it, and its hash takes time
                 cls = tracked.request.cls
-                bins = begun.setdefault(cls, {})
-            at = length_bin(tokens)
-            of_bin = bins.get(at)
-            if of_bin is None:
-                bins[at] = [1, tokens]
-            else:
-                of_bin[0] += 1
-                of_bin[1] += tokens
+                lengths = begun.setdefault(cls, [])
+            lengths.append(tokens)
         return tuple(
-            OpenAnswers(cls=cls, counts=tuple((at, n, tokens) for at, (n, tokens) in sorted(bins.items())))
-            for cls, bins in sorted(begun.items(), key=lambda item: item[0].queue)
+            OpenAnswers(cls=cls, counts=binned(lengths))
+            for cls, lengths in sorted(begun.items(), key=lambda item: item[0].queue)
         )
 
     def add(self, tracked: TrackedRequest) -> None:

@@ -66,7 +66,8 @@ class ProgressWatch:
         self._tokens = 0
         self._silent_ns = 0
         self._longest_ns = 0
-        self._calls: dict[str, list[int]] = {}
+        self._seen_tokens: dict[str, int] = {}
+        self._silent_of_ns: dict[str, int] = {}
         self._begun: set[str] = set()
         self._ran = False
         self._unlooked_ns = 0
@@ -84,13 +85,14 @@ class ProgressWatch:
 
     def silent_of_s(self, call_id: str) -> float:
         """Return the time without a token of one request."""
-        return self._calls.get(call_id, (0, 0))[1] / 1e9
+        return self._silent_of_ns.get(call_id, 0) / 1e9
 
     def engine_woke(self, now_ns: int) -> None:
         """Start the observation of another engine."""
         self.answered = self.restarting = False
         self._observed_ns, self._tokens, self._silent_ns, self._longest_ns = now_ns, 0, 0, 0
-        self._calls.clear()
+        self._seen_tokens.clear()
+        self._silent_of_ns.clear()
         self._begun.clear()
         self._strike_times_ns.clear()
         self._ran, self._unlooked_ns, self._scarce = False, 0, False
@@ -122,30 +124,21 @@ class ProgressWatch:
 
     def _look(self, requests: RequestTable) -> None:
         """Add the time since the last look to the silence of each request that got no token in it."""
-        counts_ns = -1 if self._scarce else self._unlooked_ns
-        self._unlooked_ns, self._scarce = 0, False
-        known, calls, longest_ns = self._calls, requests.calls, 0
+        calls, before, silent_ns = requests.calls, self._seen_tokens, dict[str, int]()
+        tokens = {call_id: len(tracked.output) for call_id, tracked in calls.items()}
+        # Without free blocks, a request may have waited without any fault of the engine.
+        still = [] if self._scarce else [id for id, n in tokens.items() if before.get(id) == n]
         moved_up: set[str] | None = None
-        for call_id, tracked in calls.items():
-            tokens = len(tracked.output)
-            seen = known.get(call_id)
-            if seen is None:
-                known[call_id] = [tokens, 0]
-                continue
-            still = seen[0] == tokens and counts_ns >= 0
-            if still and tokens == tracked.resumed_at:
+        for call_id in still:
+            if tokens[call_id] == calls[call_id].resumed_at:
                 if moved_up is None:
-                    moved_up = self._moved_up(known)
-                still = call_id not in moved_up
-            if still:
-                seen[1] += counts_ns
-                longest_ns = max(longest_ns, seen[1])
-            else:
-                seen[0], seen[1] = tokens, 0
-        if len(known) > len(calls):
-            for call_id in known.keys() - calls.keys():
-                del known[call_id]
-        self._longest_ns = longest_ns
+                    moved_up = self._moved_up(before)
+                if call_id in moved_up:
+                    continue
+            silent_ns[call_id] = self._silent_of_ns.get(call_id, 0) + self._unlooked_ns
+        self._seen_tokens, self._silent_of_ns = tokens, silent_ns
+        self._longest_ns = max(silent_ns.values(), default=0)
+        self._unlooked_ns, self._scarce = 0, False
         self._begun.clear()
 
     def _moved_up(self, before: Iterable[str]) -> set[str]:

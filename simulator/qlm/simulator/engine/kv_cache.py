@@ -60,10 +60,8 @@ class KvCache:
 
     def grow(self, sequences: Collection[Sequence]) -> None:
         """Allocate one block to each sequence; as many must be free."""
-        blocks = self.blocks.take_private(len(sequences))
         public = []
-        for at, sequence in enumerate(sequences):
-            block = blocks[at]
+        for sequence, block in zip(sequences, self.blocks.take_private(len(sequences)), strict=True):
             sequence.blocks.append(block)
             if not sequence.private:
                 public.append(block)

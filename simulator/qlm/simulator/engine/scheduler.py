@@ -267,7 +267,7 @@ class Scheduler:
         return budget
 
     def _admit(self, budget: int, now_ns: int) -> None:
-        if not self.waiting and not self.loading:
+        if len(self.running) >= self.capacity.seqs_max or not (self.waiting or self.loading):
             return
         candidates = self._candidates(now_ns)
         while budget > 0 and len(self.running) < self.capacity.seqs_max:

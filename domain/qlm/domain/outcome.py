@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     @property
     def ok(self) -> bool:
         """True if the client got an answer."""
-        return self in (Outcome.STOP, Outcome.LENGTH)
+        return self is Outcome.STOP or self is Outcome.LENGTH
 
     @property
     def retryable(self) -> bool:

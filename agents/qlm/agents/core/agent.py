@@ -104,7 +104,8 @@ class Agent:
                 self._progress(event)
                 continue
             actions += self._handle(event, now_ns)
-            self._decisive = self._decisive or not output_log.decides_nothing(event, self.state.requests)
+            if not (isinstance(event, Appended) and output_log.decides_nothing(event, self.state.requests)):
+                self._decisive = True
         if self._first_tokens:
             self._note_first_tokens(now_ns)
         return actions
@@ -163,23 +164,26 @@ class Agent:
         )
 
     def _handle(self, event: Decisive, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
-        state = self.state
+        state = self.state  # The most frequent events come first.
         match event:
-            case QueueRead(queue=queue):
-                # The store counts a message as pulled only once its lease is granted.
-                leasing = state.requests.leasing.values()
-                state.queue.read(queue, (tracked.claim.group for tracked in leasing))
-                state.prefetch.changed()
-                return []
-            case Pulled():
-                return leases.pulled(state, event, now_ns)
-            case LeaseAnswered():
-                return leases.lease_answered(state, event, now_ns)
             case GenerationEnded():
                 self._generation_ended(event, now_ns)
                 return []
             case Appended():
                 return output_log.appended(state, event, now_ns)
+            case LeaseAnswered():
+                return leases.lease_answered(state, event, now_ns)
+            case QueueRead(queue=queue):
+                # The store counts a message as pulled only once its lease is granted.
+                leasing = state.requests.leasing.values()
+                state.queue.read(queue, [tracked.claim.group for tracked in leasing])
+                state.prefetch.changed()
+                return []
+            case Pulled():
+                return leases.pulled(state, event, now_ns)
+            case Tick():
+                state.alarm.clear()
+                return watchdog.check(state, now_ns)
             case EngineChanged():
                 return self._engine_changed(event, now_ns)
             case WeightsPrefetched():
@@ -192,9 +196,6 @@ class Agent:
             case DrainAsked():
                 state.draining = True
                 return lifecycle.return_all(state.requests, "draining", now_ns)
-            case Tick():
-                state.alarm.clear()
-                return watchdog.check(state, now_ns)
             case _:
                 assert_never(event)
 

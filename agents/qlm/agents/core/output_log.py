@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from qlm.agents.core.events import Appended, Decisive
+from qlm.agents.core.events import Appended
 from qlm.agents.core.lifecycle import Cause, advance, logged
 from qlm.agents.core.request import Phase, TrackedRequest
 from qlm.agents.core.request_table import RequestTable
@@ -48,8 +48,8 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
         blocked = apart and tracked.phase is Phase.CLOSING and tracked.claim.writing
         if tracked.claim.epoch is None or blocked:
             output.remove(id)  # a new lease, or the answer to its write, touches it again
-        elif len(tracked.output) > tracked.sent or _end_due(tracked) or _count_due(tracked):
-            output.place(tracked, ends=apart and _end_due(tracked))
+        elif (ends := _end_due(tracked)) or len(tracked.output) > tracked.sent or _count_due(tracked):
+            output.place(tracked, ends=apart and ends)
         else:
             output.remove(id)
             if tracked.phase is Phase.CLOSING and tracked.logged >= len(tracked.output):
@@ -81,14 +81,14 @@ def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
     return actions
 
 
-def decides_nothing(event: Decisive, requests: RequestTable) -> bool:
+def decides_nothing(event: Appended, requests: RequestTable) -> bool:
     """Return True for tokens and ends that were written while others generate.
 
     They free no slot, since an end did so when the generation ended; and a swap waits for those others.
     """
-    if not isinstance(event, Appended) or event.results is None or not requests.calls:
+    if event.results is None or not requests.calls:
         return False
-    return all(each is AppendResult.TAKEN for each in event.results)
+    return all([each is AppendResult.TAKEN for each in event.results])
 
 
 def _interval_ns(state: AgentState) -> int:
@@ -102,14 +102,14 @@ def _interval_ns(state: AgentState) -> int:
 def _confirmed(
     requests: RequestTable, tracked: TrackedRequest, entry: LogEntry, result: AppendResult
 ) -> list[Action]:
+    if result is AppendResult.TAKEN:  # nearly always; comparing members in a match takes longer
+        tracked.logged = entry.offset + len(entry.token_ids)
+        if entry.outcome is not None:
+            return [*advance(requests, tracked, Cause.LOGGED), Ack(delivery=tracked.claim.delivery)]
+        if tracked.phase is Phase.CLOSING:
+            requests.output.touch(tracked)
+        return []
     match result:
-        case AppendResult.TAKEN:
-            tracked.logged = entry.offset + len(entry.token_ids)
-            if entry.outcome is not None:
-                return [*advance(requests, tracked, Cause.LOGGED), Ack(delivery=tracked.claim.delivery)]
-            if tracked.phase is Phase.CLOSING:
-                requests.output.touch(tracked)
-            return []
         case AppendResult.ENDED:
             return [*advance(requests, tracked, Cause.FORGOTTEN), Ack(delivery=tracked.claim.delivery)]
         case AppendResult.STALE:
@@ -132,8 +132,8 @@ def _count_due(tracked: TrackedRequest) -> bool:
 
 
 def _entry(tracked: TrackedRequest) -> LogEntry:
-    ending, exit, generation = _end_due(tracked), tracked.exit, tracked.generation
-    epoch, sent, output = tracked.claim.epoch, tracked.sent, tracked.output
+    ending, claim, exit, generation = _end_due(tracked), tracked.claim, tracked.exit, tracked.generation
+    epoch, sent, output = claim.epoch, tracked.sent, tracked.output
     assert epoch is not None
     entry = LogEntry(
         id=tracked.id,
@@ -145,7 +145,7 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         extensions=_extensions(tracked, ending=ending),
     )
     tracked.sent = generation.logprobs_sent = len(output)
-    tracked.claim.writing = True
+    claim.writing = True
     generation.unrecorded = False
     exit.sent = ending
     return entry
@@ -153,6 +153,8 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
 
 def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
     generation, logprobs = tracked.generation, tracked.generation.logprobs
+    if not ending and logprobs is None and not generation.unrecorded:
+        return NO_LOG_EXTENSIONS
     preemptions = generation.preemptions if generation.unrecorded else None
     cached_tokens = generation.cached_tokens if ending else None
     # Of a log that the store has lost, all that was generated here is written again.

@@ -1,13 +1,14 @@
 """The head of the virtual queue: the first group with something to pull, found again only after changes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from qlm.agents.core.scheduling.visits.decision import LEAST_VISIT_SWAPS
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.urgency import service_order
+from qlm.domain.values import value
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 
 _NEVER_NS: Final = 1 << 63
@@ -39,7 +40,7 @@ class SloStart(NamedTuple):
     model: ModelId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SwapHysteresis:
     """Defers groups of other models soon after SLO-bound work for the awake one.
 
@@ -159,6 +160,7 @@ class QueueHead:
         self._models = frozenset(models)
         self._queue = VirtualQueue(instance=instance)
         self._taken: dict[GroupId, int] = {}
+        self._awaited_now: tuple[ModelId, ...] | None = None
         self._backoff = PullBackoff()
         self._spent = 0
         self._head: Group | None = None
@@ -171,13 +173,12 @@ class QueueHead:
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
         """Take a new reading. The groups of messages still being leased may include them in their counts."""
-        self._queue = queue
-        self._taken = {}
+        taken: dict[GroupId, int] = {}
         for group in leasing:
             if group:
-                self._taken[group] = self._taken.get(group, 0) + 1
+                taken[group] = taken.get(group, 0) + 1
+        self._queue, self._taken, self._spent, self._awaited_now = queue, taken, 0, None
         self._backoff.keep(queue.groups)
-        self._spent = 0
         self.awaited = frozenset(self.models())
         self.changed()
 
@@ -190,13 +191,14 @@ class QueueHead:
         if came < limit:
             self._backoff.came_short(group, now_ns)
         self._taken[group] = self._taken.get(group, 0) + came
+        self._awaited_now = None
         self.changed()
 
     def give_back(self, group: GroupId | None) -> None:
         """Take back the count of a message that was no work: its group still has all it had."""
         if group is not None and self._taken.get(group, 0):
             self._taken[group] -= 1
-            self._spent = 0
+            self._spent, self._awaited_now = 0, None
             self.changed()
 
     def put_off(self, group: GroupId | None, until_ns: int) -> None:
@@ -266,10 +268,13 @@ class QueueHead:
             self._find(now_ns)
         return self._head
 
-    def models(self) -> list[ModelId]:
+    def models(self) -> tuple[ModelId, ...]:
         """Return the models of the groups that have something to pull, in queue order, each once."""
-        groups = self._queue.groups[self._spent :]
-        return list(dict.fromkeys(group.cls.model for group in groups if self._possible(group)))
+        if self._awaited_now is None:
+            groups = self._queue.groups[self._spent :]
+            found = dict.fromkeys([group.cls.model for group in groups if self._possible(group)])
+            self._awaited_now = tuple(found)
+        return self._awaited_now
 
     def left(self, group: Group) -> int:
         """Return the number of requests that a group still has, as far as known here."""

@@ -1,6 +1,6 @@
 """Shell of an agent in virtual time: executes its actions, and returns their results to it as events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from qlm.agents.core.agent import Agent
@@ -145,21 +145,21 @@ class SimulatedAgent:
 
     def post(self, event: Event) -> None:
         """Pass an event to the agent, and execute its actions."""
-        self._post((event,))
+        self._post((event,), (event.call_id,) if isinstance(event, GenerationEnded) else ())
 
-    def _post(self, events: Iterable[Event]) -> None:
-        """Pass simultaneous events to the agent, and execute its actions."""
+    def _post(self, events: Iterable[Event], ended: Collection[str] = ()) -> None:
+        """Pass simultaneous events to the agent, among them the ends of these calls; execute its actions."""
         if self._dead:
             return
-        leases: list[AcquireLease] = []
         actions = self.core.receive_all(events, self._event_queue.now_ns)
-        if ended := [event.call_id for event in events if isinstance(event, GenerationEnded)]:
+        if ended:
             note_stopped(self._services.waiting, self.core, ended)
+        leases, handlers, put = list[AcquireLease](), self._handlers, self._side_effects.put
         for action in actions:
             if isinstance(action, AcquireLease):
                 leases.append(action)
             else:
-                self._handlers.get(type(action), self._side_effects.put)(action)
+                handlers.get(type(action), put)(action)
         if leases:
             # The leases of one pull are requested together, in one round trip.
             self._services.after_store(self._entity, self._acquire_leases, leases)
@@ -258,17 +258,16 @@ class SimulatedAgent:
 
     def _deliver(self, emissions: Sequence[Emission], chunks: Sequence[Chunk]) -> None:
         # All output of an iteration at once. Tokens come first: an end frees capacity for new requests.
-        tokens, ended = list(chunks), list[Event]()
+        tokens, ends, ended = list(chunks), list[Event](), list[str]()
         for call_id, token_ids, finish, _stop_reason, cached_tokens in emissions:
             if token_ids:
                 tokens.append((call_id, token_ids))
             if finish is not None:
                 # An abort says nothing of the cache.
                 cached = None if finish == "abort" else cached_tokens
-                ended.append(GenerationEnded(call_id=call_id, finish=finish, cached_tokens=cached))
-        if tokens:
-            ended.insert(0, Progress(chunks=tuple(tokens)))
-        self._post(ended)
+                ends.append(GenerationEnded(call_id=call_id, finish=finish, cached_tokens=cached))
+                ended.append(call_id)
+        self._post([Progress(chunks=tuple(tokens)), *ends] if tokens else ends, ended)
 
     def _engine_changed(self, event: EngineChanged | WeightsPrefetched) -> None:
         self.post(event)

@@ -1,6 +1,5 @@
 """Operations on groups and virtual queues."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from qlm.domain.errors import InvalidValueError
@@ -135,7 +134,11 @@ def virtual_queue(state: State, instance: InstanceId) -> VirtualQueue:
     if queue is None:
         return VirtualQueue(instance=instance)
     groups: dict[GroupId, Group] = {}
-    for cls, count in Counter(state.groups[id].cls for id in queue.groups).items():
+    counts: dict[ClassRow, int] = {}
+    for id in queue.groups:
+        cls = state.groups[id].cls
+        counts[cls] = counts.get(cls, 0) + 1
+    for cls, count in counts.items():
         groups.update(cls.groups_of(instance, count))
     return _queue_value(instance, queue, groups)
 

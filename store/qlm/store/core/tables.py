@@ -133,7 +133,8 @@ class ClassRow:
         for group in self.groups:
             if group.queue == instance:
                 groups[group.id] = group.value(rank)
-                if len(groups) == count:
+                count -= 1
+                if not count:
                     break
             rank += group.count - group.pulled
         return groups

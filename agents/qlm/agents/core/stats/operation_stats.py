@@ -46,7 +46,8 @@ class OperationRecorder:
         """Note the current time."""
         if self._began_ns is None:
             self._began_ns = now_ns
-        self._last_ns = max(now_ns, self._last_ns)
+        if now_ns > self._last_ns:
+            self._last_ns = now_ns
 
     def pull_began(self, group: Group, now_ns: int) -> None:
         """Note the start of a pull."""

@@ -52,9 +52,8 @@ class WorkMeter:
 
     def observe(self, running: int, now_ns: int) -> None:
         """Note that `running` requests run from now on."""
-        # A clock that was set back must not reduce a sum.
-        elapsed_ns = max(0, now_ns - self._since_ns)
-        if self._running:
+        elapsed_ns = now_ns - self._since_ns
+        if self._running and elapsed_ns > 0:  # a clock that was set back must not reduce a sum
             self._busy_ns += elapsed_ns
             self.request_ns += elapsed_ns * self._running
         self._running, self._since_ns = running, now_ns

@@ -9,6 +9,7 @@ import yaml
 from qlm.cli.config.default import emulated_config, vllm_config
 from qlm.cli.config.errors import LINES_MAX, ConfigError
 from qlm.cli.config.settings import Config, load_config, parse_config
+from qlm.cli.starter.built_in import EMULATED
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 
 SOUND: dict[str, Any] = {
@@ -90,11 +91,12 @@ def test_a_wrong_value_is_named_with_file_key_and_expectation(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(changed(path, value), "conf/qlm.yaml")
-    message = str(caught.value)
+    message, *entailed = str(caught.value).splitlines()
     assert message.startswith("conf/qlm.yaml: ")
-    assert "\n" not in message
     for word in words:
         assert word in message
+    # A model whose name is another's now is missing where an instance names it.
+    assert len(entailed) == ((path, value) == ("models.1.id", "mistral-7b"))
 
 
 @pytest.mark.parametrize("missing", ["models", "instances"])
@@ -113,6 +115,36 @@ def test_all_mistakes_of_a_file_are_named_at_once() -> None:
         "qlm.yaml: grpc.port is 'x'; expected a whole number",
         "qlm.yaml: color is 'red'; expected no key of this name",
     ]
+
+
+def test_mistakes_between_sections_are_named_at_once() -> None:
+    raw = changed("http.port", 9000) | {
+        "admin": {"port": 9000},
+        "grpc": {"host": "127.0.0.2", "port": 9000},  # another address
+        "instances": [
+            {"id": "a", "accelerator": "A10", "models": ["mistral-7"]},
+            {"id": "a", "accelerator": "A10", "models": ["mistral-7b"]},
+        ],
+    }
+    known = [each["id"] for each in SOUND["models"]]
+    named = [
+        "qlm.yaml: it has 'a' twice in instances; expected each once",
+        f"qlm.yaml: it has the model 'mistral-7' in instance a; expected one of {known}; "
+        "did you mean mistral-7b?",
+        "qlm.yaml: it has the port 9000 in http and in admin; expected a port of its own for each",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        parse_config(raw, "qlm.yaml")
+    assert str(caught.value).splitlines() == named
+    with pytest.raises(ConfigError) as caught:  # names are compared even where a section is wrong
+        parse_config(raw | {"color": "red"}, "qlm.yaml")
+    assert str(caught.value).splitlines()[1:] == named[:2]
+
+
+def test_an_empty_file_is_that_of_trials(tmp_path: Path) -> None:
+    path = tmp_path / "qlm.yaml"
+    path.write_text("# all by default\n", "utf-8")
+    assert load_config(path, {}, {}) == parse_config(EMULATED, "built in")
 
 
 def test_of_very_many_mistakes_the_first_are_named() -> None:
@@ -186,8 +218,8 @@ def written(folder: Path, content: bytes) -> Path:
     [
         (b"models: [", "is not YAML"),
         (b"\xff\xfe", "is not UTF-8"),
-        (b"- 1\n", "holds list; expected keys"),
-        (b"", "holds NoneType; expected keys"),
+        (b"- 1\n", "holds a list; expected keys"),
+        (b"models\n", "holds only 'models'; expected keys"),
         (b"a: 1\na: 2\n", "the key 'a' stands twice"),
         (b"[" * 100_000, "nested too deeply"),
         (b"data_dir: x\nhttp: {port: " + b"9" * 5000 + b"}\n", "(5002 characters) is no number or date"),

@@ -44,13 +44,27 @@ def test_without_options_it_is_what_serve_has_by_itself(tmp_path: Path) -> None:
     assert init().output == file.read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("--model", "mistral-7", "--accelerator", "A10"), "mistral-7b"),
+        (("--model", "mistral-7b", "--accelerator", "A1O"), "A10"),
+    ],
+)
+def test_what_could_not_be_served_is_not_written(words: tuple[str, ...], meant: str, tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    done = init(*words, file)
+    assert (done.exit_code, file.exists()) == (2, False)
+    assert done.stderr.rstrip().endswith(f"; did you mean {meant}?")
+
+
 def test_it_takes_models_accelerators_and_an_objective(tmp_path: Path) -> None:
     file = tmp_path / "qlm.yaml"
     words = [
         "--model",
         f"support={tmp_path}",
         "--model",
-        "1:odd",
+        f"1:odd={tmp_path}",
         "--accelerator",
         "L40S",
         "--accelerator",
@@ -60,7 +74,7 @@ def test_it_takes_models_accelerators_and_an_objective(tmp_path: Path) -> None:
     config = load_config(file, {}, {})
     assert [(each.id, each.engine, each.path) for each in config.models] == [
         ("support", "vllm", tmp_path),
-        ("1:odd", "emulated", None),
+        ("1:odd", "vllm", tmp_path),
     ]
     assert [(each.id, each.models) for each in config.instances] == [
         ("l40s-0", ("support", "1:odd")),

@@ -403,7 +403,7 @@ def test_a_profile_that_does_not_fit_its_gpu_is_refused(tmp_path: Path) -> None:
     [
         (b"models: [", "is not YAML"),
         (b"name: a\nname: b\n", "the key 'name' stands twice"),
-        (b"- 1\n", "holds list; expected keys such as models, instances, slo_classes and workload"),
+        (b"- 1\n", "holds a list; expected keys such as models, instances, slo_classes and workload"),
         (b"name: \xff\n", "is not UTF-8"),
         (b"name: x\n", "models is missing"),
     ],

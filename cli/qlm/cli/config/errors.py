@@ -55,6 +55,7 @@ def invalid_file(
     by_name: Callable[[Steps], Steps] = lambda steps: steps,
     *,
     whole: str = "it",
+    beside: Sequence[str] = (),
 ) -> ConfigError:
     """Return one error with a line for each mistake that pydantic found.
 
@@ -64,12 +65,17 @@ def invalid_file(
         schema: What was expected.
         by_name: Changes the path that is shown.
         whole: Subject of mistakes that are in no key.
+        beside: Further mistakes that are in no key.
     """
     lines = []
     for each in _mistakes(error.errors(include_url=False)):
         key = ".".join(str(step) for step in by_name(each["loc"])) or whole
         unknown = each["type"] == "extra_forbidden"
-        lines.append(_sentence(key, each) + (suggestion(schema, each["loc"]) if unknown else ""))
+        several = getattr(each.get("ctx", {}).get("error"), "mistakes", ())
+        lines += [f"{key} {one}" for one in several] or [
+            _sentence(key, each) + (suggestion(schema, each["loc"]) if unknown else "")
+        ]
+    lines += [line for one in beside if (line := f"{whole} {one}") not in lines]
     more = [f"({len(lines) - LINES_MAX} more)"] if len(lines) > LINES_MAX else []
     return ConfigError("\n".join(f"{where}: {line}" for line in (*lines[:LINES_MAX], *more)))
 

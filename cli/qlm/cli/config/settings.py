@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from qlm.agents.engines.refused_arguments import check_extra_args
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
+from qlm.cli.config.consistency import MistakesError, mistakes_between_sections, mistakes_in_names
 from qlm.cli.config.errors import ConfigError, invalid_file
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
@@ -31,7 +32,7 @@ from qlm.cli.config.yaml import read_mapping
 from qlm.cli.starter.built_in import EMULATED
 from qlm.cli.webhooks.section import WebhooksConfig
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
-from qlm.domain.shown import shown, without_password, without_passwords
+from qlm.domain.shown import without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
 from qlm.planner.policy.default import DEFAULT_POLICY
@@ -263,43 +264,9 @@ class Config(ConfigSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        known = [model.id for model in self.models]
-        check_once("models", [*known, *(each.id for model in self.models for each in model.adapters)])
-        self._check_adapters()
-        check_once("instances", [instance.id for instance in self.instances])
-        for instance in self.instances:
-            for model in instance.models:
-                if model not in known:
-                    raise ValueError(
-                        f"has the model {model!r} in instance {instance.id}; expected one of {known}"
-                    )
-        if self.store_prefix is not None and "deployment_name" in self.model_fields_set:
-            raise ValueError(
-                f"has the store_prefix {shown(self.store_prefix)} and a deployment_name; "
-                "expected deployment_name alone, which replaces it"
-            )
-        embedded = self.broker == "sqlite", self.store == "embedded"
-        if any(embedded) != all(embedded):
-            raise ValueError(
-                f"has the broker {without_password(self.broker)!r} "
-                f"and the store {without_password(self.store)!r}; "
-                "expected sqlite with embedded, or an amqp:// with a redis:// address"
-            )
-        if not embedded[0]:
-            check_address("broker", self.broker, ("amqp", "amqps"))
-            check_address("store", self.store, ("redis", "rediss", "unix"))
+        if mistakes := list(mistakes_between_sections(self)):
+            raise MistakesError(mistakes)
         return self
-
-    def _check_adapters(self) -> None:
-        """Check that engines which are started find the adapters of their models."""
-        started = {name for each in self.instances if each.url is None for name in each.models}
-        for model in self.models:
-            missing = [each.id for each in model.adapters if each.path is None]
-            if missing and model.engine == "vllm" and model.id in started:
-                raise ValueError(
-                    f"has the adapter {missing[0]!r} of {model.id} without path; "
-                    "expected its folder, since engines are started with it"
-                )
 
     @property
     def key_prefix(self) -> str:
@@ -346,5 +313,5 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        mistakes = str(invalid_file(where, error, Config))
+        mistakes = str(invalid_file(where, error, Config, beside=list(mistakes_in_names(raw))))
         raise ConfigError(without_passwords(mistakes)) from error

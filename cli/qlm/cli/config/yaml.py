@@ -23,8 +23,11 @@ def read_mapping(path: Path, keys: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not YAML: {problem}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply") from error
+    if raw is None:
+        return {}
     if not isinstance(raw, Mapping):
-        raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as {keys}")
+        what = "a list" if isinstance(raw, list) else f"only {shown(raw)}"
+        raise ConfigError(f"{path}: holds {what}; expected keys such as {keys}")
     return dict(raw)
 
 

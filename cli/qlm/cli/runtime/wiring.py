@@ -3,7 +3,7 @@
 import itertools
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -71,25 +71,47 @@ def check(config: Config, where: str) -> None:
     """Check the configuration against the file system and the profiles.
 
     Raises:
-        ConfigError: A model's folder lacks a file, or an emulated model a profile.
+        ConfigError: Models' folders lack files, or emulated models profiles; a line for each.
     """
-    try:
-        for model in config.models:
-            if model.path is not None and not (model.path / "tokenizer.json").is_file():
-                raise ConfigError(
-                    f"models has {model.id!r} with the path {str(model.path)!r}; "
-                    "expected a folder with weights and tokenizer.json"
-                )
-            source = model.generation_config
-            if source not in ("auto", "vllm") and not (Path(source) / "generation_config.json").is_file():
-                raise ConfigError(
-                    f"models has {model.id!r} with the generation_config {source!r}; "
-                    "expected auto, vllm, or a folder with generation_config.json"
-                )
+    mistakes = [*_mistakes_in_files(config), *mistakes_in_profiles(config)]
+    if mistakes:
+        raise ConfigError("\n".join(f"{where}: {each}" for each in mistakes))
+
+
+def _mistakes_in_files(config: Config) -> Iterator[str]:
+    """Return what the folders of models lack."""
+    for model in config.models:
+        if model.path is not None and not (model.path / "tokenizer.json").is_file():
+            yield (
+                f"models has {model.id!r} with the path {str(model.path)!r}; "
+                "expected a folder with weights and tokenizer.json"
+            )
+        source = model.generation_config
+        if source not in ("auto", "vllm") and not (Path(source) / "generation_config.json").is_file():
+            yield (
+                f"models has {model.id!r} with the generation_config {source!r}; "
+                "expected auto, vllm, or a folder with generation_config.json"
+            )
+        try:
             launched_adapters(model)
-        fleet(config, load_profiles(config.profiles))
+        except ConfigError as error:
+            yield str(error)
+
+
+def mistakes_in_profiles(config: Config) -> Iterator[str]:
+    """Return what is wrong with profiles, and which emulated models have none where they are to run."""
+    try:
+        profiles = load_profiles(config.profiles)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        yield str(error)
+        return
+    models = {model.id: model for model in config.models}
+    for instance in config.instances:
+        for name in instance.models:
+            try:
+                effective_profile(config, models[name], instance, profiles)
+            except ConfigError as error:
+                yield str(error)
 
 
 def gateway_limits(config: Config) -> GatewayLimits:

@@ -9,6 +9,7 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import InstanceConfig, ModelConfig
 from qlm.cli.speed.model_config import config_file, read_architecture
 from qlm.domain.errors import InvalidValueError
+from qlm.gateway.api.suggestions import meant
 from qlm.rct_estimator.profiles.accelerators import accelerator_of
 from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from qlm.rct_estimator.profiles.profile import Profile
@@ -119,11 +120,9 @@ def _guess(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Prof
     if model.engine == "emulated":
         if config_file(model) is not None:
             raise ConfigError(f"models has {model.id!r} to be emulated on {kind!r}, but {why}")
-        known = sorted(f"{p.accelerator} with gpus {p.gpus}" for p in profiles if p.model == name)
         raise ConfigError(
-            f"models has {model.id!r} to be emulated on {kind!r}, which has no profile; expected "
-            + (f"one of the accelerators {', '.join(known)}" if known else f"a model of {_models(profiles)}")
-            + ", or the key config with its config.json"
+            f"models has {model.id!r} to be emulated by {instance.id} on {kind!r}, "
+            f"which has no profile; expected {_with_profile(name, instance, profiles)}"
         )
     warning = (
         f"{model.id} is planned with a guess on {kind}, off by a factor of two or more, since {why}; "
@@ -133,5 +132,13 @@ def _guess(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Prof
     return Choice(guess, Basis.GUESSED, why, warning)
 
 
-def _models(profiles: Sequence[Profile]) -> str:
-    return ", ".join(sorted({p.model for p in profiles}))
+def _with_profile(name: str, instance: InstanceConfig, profiles: Sequence[Profile]) -> str:
+    """Say what has a profile: accelerators for a model that has some, else models."""
+    or_config = ", or the key config with its config.json"
+    there = sorted((p.accelerator, p.gpus) for p in profiles if p.model == name)
+    if there:
+        listed = ", ".join(f"{accelerator} with gpus {gpus}" for accelerator, gpus in there)
+        like = meant(instance.accelerator, {kind for kind, _ in there} - {instance.accelerator})
+        return f"one of the accelerators {listed}{or_config}{like}"
+    models = sorted({p.model for p in profiles})
+    return f"a model of {', '.join(models)}{or_config}{meant(name, models)}"

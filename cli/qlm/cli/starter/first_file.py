@@ -9,7 +9,9 @@ import click
 import yaml
 
 from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import parse_config
+from qlm.cli.runtime.wiring import mistakes_in_profiles
 from qlm.cli.starter.built_in import EMULATED
 from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter_text
 from qlm.domain.errors import InvalidValueError
@@ -31,7 +33,9 @@ def write_first_file(
             raise InvalidValueError("FILE", str(file), "a file that does not exist, or --force")
         chosen = [_model(each) for each in models] or EMULATED_MODELS
         text = starter_text(chosen, _instances(accelerators, chosen), _objective(slo))
-        parse_config(yaml.safe_load(text), "the options")
+        config = parse_config(yaml.safe_load(text), "the options")
+        if mistakes := list(mistakes_in_profiles(config)):
+            raise ConfigError("\n".join(f"the options: {each}" for each in mistakes))
         if file is not None:
             file.write_text(text, "utf-8")
     click.echo(text if file is None else f"written to {file}: qlm serve --config {file}", nl=file is not None)

@@ -106,7 +106,7 @@ _VLLM: Final = (
     "",
 )
 _PLACES: Final = (
-    "# http: {host: 127.0.0.1, port: 8000}     # for clients, OpenAI's API; QLM does not authenticate them",
+    "# http: {host: 127.0.0.1, port: 8000}     # for clients; api_keys: required asks them for keys",
     "# grpc: {host: 127.0.0.1, port: 8001}     # the same over gRPC; port 0 for none",
     "# admin: {host: 127.0.0.1, port: 8090}    # for operators and Prometheus: qlm queues, qlm doctor",
     "# data_dir: qlm-data                      # the queue of qlm serve, and logs of engines",

@@ -1,6 +1,6 @@
 """Names that are like an unknown one, for errors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
@@ -23,6 +23,12 @@ def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
     if found:
         return f"; did you mean {found[0]}?"
     return f"; possible here: {', '.join(fields)}" if 1 < len(fields) <= LISTED_MAX else ""
+
+
+def meant(value: str, known: Collection[str]) -> str:
+    """Return `; did you mean VALUE?` for an unknown value, or nothing if no known one is like it."""
+    found = get_close_matches(value, known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:

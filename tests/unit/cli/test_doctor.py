@@ -329,6 +329,34 @@ def test_a_class_with_more_than_a_tenth_late_is_named_with_what_to_add() -> None
     assert not {"objective deadline-5s of m", "objective deadline-9s of m"} & set(found)
 
 
+def test_late_classes_of_a_model_are_one_finding_with_one_cure() -> None:
+    attainment = [
+        a_late_class(11, 100),
+        a_late_class(3, 4, "deadline-5s"),
+        a_late_class(9, 9) | {"model": "n"},
+    ]
+    found = findings([an_instance("a")], attainment=attainment)
+    assert {each for each in found if each.startswith("objective")} == {
+        "objectives of m",
+        "objective deadline-2s of n",
+    }
+    assert found["objectives of m"].detail == (
+        "in the last 10 minutes, "
+        "deadline-2s: 11 of 100 requests were late, by 1.5s on average, 4.0s at most; "
+        "deadline-5s: 3 of 4 requests were late, by 1.5s on average, 4.0s at most"
+    )
+
+
+def test_long_findings_are_indented_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding("engine", False, "one two " * 30, "three four " * 30)
+    monkeypatch.setattr("qlm.cli.inspect.doctor.examine", lambda client: [found])
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = CliRunner().invoke(main, ["doctor"]).output.splitlines()
+    assert lines[0].startswith("bad  engine: one two") and len(lines) > 8
+    assert all(each.startswith("      ") for each in lines[1:])
+    assert max(map(len, lines)) <= 60
+
+
 def test_the_controllers_recommendation_is_what_to_add() -> None:
     metrics = (
         "# HELP qlm_controller_recommended_instances ...\n"

@@ -190,10 +190,14 @@ def test_a_group_without_a_place_is_shown() -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"status": "running", "instance": "a"}, "it runs on a since 3.0s ago; 8 tokens so far"),
+        (
+            {"status": "running", "instance": "a", "met": False, "late_by_s": 19.0},
+            "it runs on a, begun 3.0s ago; 8 tokens so far; it is late by 19s already",
+        ),
+        ({"status": "running", "instance": "a"}, "it runs on a, begun 3.0s ago; 8 tokens so far"),
         (
             {"status": "running", "instance": "a", "cancel_requested": True},
-            "it runs on a since 3.0s ago; 8 tokens so far; it is being cancelled",
+            "it runs on a, begun 3.0s ago; 8 tokens so far; it is being cancelled",
         ),
         (
             {"status": "parked", "instance": "a"},

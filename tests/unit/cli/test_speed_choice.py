@@ -134,7 +134,7 @@ def test_doctor_tells_what_each_model_is_planned_with(tmp_path: Path) -> None:
     instance = InstanceConfig(id="i", accelerator="A100", models=tuple(model.id for model in models))
     found = examine_profiles(models, [instance, instance], SHIPPED)
     assert [(each.check, each.ok, each.detail.split(":")[0]) for each in found] == [
-        ("profile of llama-3-8b on A100", True, "measured"),
+        ("profile of llama-3-8b on A100", True, "profile of llama-3-8b, derived"),
         ("profile of computed on A100", True, "roofline"),
         ("profile of unknown on A100", False, "guessed"),
     ]

@@ -146,6 +146,7 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     from rich.text import Text
 
     from qlm.cli.inspect.doctor import examine
+    from qlm.cli.inspect.layout import wrapped
 
     config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)
@@ -153,13 +154,14 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     if as_json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
     else:
-        out = console()
+        out, indent = console(), " " * 6
         for finding in findings:
             mark = ("ok   ", "green") if finding.ok else ("bad  ", "red")
+            first, *rest = wrapped(f"{finding.check}: {finding.detail}", out.width - len(indent))
             # Details come from elsewhere: no markup of rich.
-            out.print(Text.assemble(mark, f"{finding.check}: {finding.detail}"))
-            if finding.remedy:
-                out.print(Text(f"      {finding.remedy}"))
+            out.print(Text.assemble(mark, first))
+            for line in (*rest, *wrapped(finding.remedy, out.width - len(indent))):
+                out.print(Text(f"{indent}{line}"))
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
 

@@ -38,7 +38,8 @@ def mistakes_between_sections(config: "Config") -> Iterator[str]:
 def mistakes_in_names(raw: Mapping[str, Any]) -> Iterator[str]:
     """Return what is wrong with the names in a configuration whose sections are not all sound."""
     models = _items(raw, "models")
-    complete = len(models) == len(raw.get("models") or ())
+    listed = raw.get("models")
+    complete = isinstance(listed, list) and len(models) == len(listed)
     served = [
         (each["id"], [name for name in each.get("models") or () if isinstance(name, str)])
         for each in _items(raw, "instances")

@@ -67,7 +67,9 @@ def examine_profiles(
 
 
 def _profile(check: str, choice: "Choice") -> Finding:
-    return Finding(check, not choice.warning, f"{choice.basis}: {choice.reason}", choice.warning)
+    of_file = choice.basis == "measured"  # which profiles of files are called, derived ones too
+    detail = choice.reason if of_file else f"{choice.basis}: {choice.reason}"
+    return Finding(check, not choice.warning, detail, choice.warning)
 
 
 def examine_ranges(lines: Iterable[str]) -> list[Finding]:

@@ -18,28 +18,40 @@ def late_classes(
     instances: Sequence[Mapping[str, Any]],
     missing: Mapping[str, int],
 ) -> Iterator[Finding]:
-    """Name classes of which more than a tenth was late, and what to add.
+    """Name classes of which more than a tenth was late, those of a model together, and what to add.
 
     Args:
         attainment: Attainment of classes, as the gateway counts it.
         instances: The live instances.
         missing: Instances that the controller recommends beyond the live ones, by accelerator.
     """
+    late: dict[str, list[Mapping[str, Any]]] = {}
     for each in attainment:
-        missed, judged = each["missed"], each["judged"]
-        if missed < LATE_MIN or missed <= LATE_SHARE * judged:
-            continue
-        detail = f"{missed} of {judged} requests were late{_by(each)} in the last 10 minutes"
-        check = f"objective {each['slo_class']} of {each['model']}"
-        if each["priority"]:
-            check += f", priority {each['priority']}"
-        yield Finding(check, False, detail, _remedy(each["model"], instances, missing))
+        if each["missed"] >= LATE_MIN and each["missed"] > LATE_SHARE * each["judged"]:
+            late.setdefault(each["model"], []).append(each)
+    for model, classes in late.items():
+        remedy = _remedy(model, instances, missing)
+        if len(classes) > 1:
+            detail = "; ".join(f"{_name(each)}: {_lateness(each)}" for each in classes)
+            yield Finding(f"objectives of {model}", False, f"in the last 10 minutes, {detail}", remedy)
+        else:
+            (one,) = classes
+            detail = f"{_lateness(one)}, in the last 10 minutes"
+            yield Finding(f"objective {_name(one)} of {model}", False, detail, remedy)
+
+
+def _name(each: Mapping[str, Any]) -> str:
+    return f"{each['slo_class']}" + (f", priority {each['priority']}" if each["priority"] else "")
+
+
+def _lateness(each: Mapping[str, Any]) -> str:
+    return f"{each['missed']} of {each['judged']} requests were late{_by(each)}"
 
 
 def _by(each: Mapping[str, Any]) -> str:
     if each["mean_late_by_s"] is None:
         return ""
-    return f", by {span(each['mean_late_by_s'])} on average, {span(each['max_late_by_s'])} at most,"
+    return f", by {span(each['mean_late_by_s'])} on average, {span(each['max_late_by_s'])} at most"
 
 
 def _remedy(model: str, instances: Sequence[Mapping[str, Any]], missing: Mapping[str, int]) -> str:

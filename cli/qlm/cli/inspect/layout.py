@@ -155,9 +155,9 @@ def _rows(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
 
 def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
     """Yield the lines of one row: as many as its longest sentence needs."""
-    wrapped = [_wrapped(text, width) for text, width in zip(cells, widths, strict=True)]
-    for number in range(max(map(len, wrapped))):
-        parts = [each[number] if number < len(each) else "" for each in wrapped]
+    parts_of = [wrapped(text, width) for text, width in zip(cells, widths, strict=True)]
+    for number in range(max(map(len, parts_of))):
+        parts = [each[number] if number < len(each) else "" for each in parts_of]
         padded = (
             _padded(text, width, column.right)
             for text, width, column in zip(parts, widths, columns, strict=True)
@@ -170,7 +170,7 @@ def _padded(text: str, width: int, right: bool) -> str:
     return blank + text if right else text + blank
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Break a text at blanks; a word that is longer than the width stays whole."""
     if cell_len(text) <= width:
         return [text]
@@ -190,6 +190,6 @@ def _blocks(table: Table, width: int) -> Iterator[str]:
         if number:
             yield ""
         for column in table.columns:
-            first, *others = _wrapped(column.cells[number], room)
+            first, *others = wrapped(column.cells[number], room)
             yield f"{_padded(column.name, label, right=False)}{GAP}{first}".rstrip()
             yield from (" " * (label + len(GAP)) + each for each in others)

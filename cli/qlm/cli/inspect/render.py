@@ -58,7 +58,17 @@ def queues(data: dict[str, Any]) -> list[Table]:
     """Lay out class queues and virtual queues."""
     classes = table(
         "class queues",
-        ("model", "objective", "priority>", "waiting>", "groups>", "oldest", "prompt>", "output>", "done>"),
+        (
+            "model",
+            "objective",
+            "priority>",
+            "waiting>",
+            "groups>",
+            "oldest",
+            "mean prompt>",
+            "mean output>",
+            "ended>",
+        ),
         (
             (
                 each["model"],
@@ -73,7 +83,7 @@ def queues(data: dict[str, Any]) -> list[Table]:
             )
             for each in data["classes"]
         ),
-        spare=("done", "output", "prompt", "groups", "priority"),
+        spare=("ended", "mean output", "mean prompt", "groups", "priority"),
     )
     virtual = table(
         "virtual queues",
@@ -189,7 +199,10 @@ TASK_COLUMNS: Final = ("task", "calls left>", "task deadline")
 
 def requests(data: dict[str, Any]) -> Table:
     """Lay out requests."""
-    columns = ("request", "model", "state", "arrived", "deadline", "late", "prompt>", "output>", "instance")
+    columns = (
+        *("request", "model", "state", "outcome", "arrived", "deadline", "late"),
+        *("prompt>", "output>", "instance"),
+    )
     of_tasks = any(_task(each) for each in data["requests"])
     return table(
         "requests",
@@ -198,7 +211,8 @@ def requests(data: dict[str, Any]) -> Table:
             (
                 each["id"],
                 each["model"],
-                each["outcome"] or each["status"],
+                each["status"],
+                each["outcome"],
                 ago(each["arrival_s"]),
                 ago(each["deadline_s"]),
                 _late(each),
@@ -209,7 +223,7 @@ def requests(data: dict[str, Any]) -> Table:
             )
             for each in data["requests"]
         ),
-        spare=("output", "prompt", "instance", "arrived"),
+        spare=("output", "prompt", "instance", "outcome", "arrived"),
     )
 
 

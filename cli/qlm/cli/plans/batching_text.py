@@ -51,7 +51,7 @@ def batching_lines(request: Mapping[str, Any], policy: str | None, now_s: float)
     if request["status"] not in ("running", "parked") or policy is None:
         return
     if policy == FCFS:
-        yield "its engine serves first come, first served: it preempts and holds nothing for an objective"
+        yield "its engine's batch policy is first come, first served: only the agent evicts for urgent work"
         return
     rule = RULES.get(policy, "see docs/batch-policies.md")
     yield f"the batch policy of {request['instance']} is {policy}: {rule}"

@@ -1,5 +1,6 @@
 """Fetches the plan of a running QLM, with its requests and groups, from a gateway."""
 
+from collections import Counter
 from typing import Any, Final
 
 from qlm.cli.inspect import render
@@ -7,6 +8,9 @@ from qlm.cli.inspect.admin_client import AdminClient, AdminError, segment
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.method_names import KEPT
 from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
+
+LATE_MAX: Final = 1000
+"""Newest requests of which a gateway tells those that are late."""
 
 OLD_S: Final = 30.0
 """A plan older than this is reported: a running controller stores three plans in this time."""
@@ -74,6 +78,23 @@ def fetch_clusters(client: AdminClient) -> list[dict[str, Any]]:
             raise
         return []
     return clusters
+
+
+def late_already(client: AdminClient) -> str | None:
+    """Say how many requests are late, so that no plan counts them any more; None if there are none.
+
+    Raises:
+        AdminError: The gateway cannot be reached.
+    """
+    listed = client.get("/admin/v1/requests", late="true", limit=LATE_MAX)["requests"]
+    states = Counter(each["status"] for each in listed if each["status"] != "ended")
+    if not states:
+        return None
+    by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    return (
+        f"late already, and so with no deadline in the plan: {by_state}, of the newest {LATE_MAX} requests; "
+        "`qlm requests --late` lists them"
+    )
 
 
 def age_note(kept: PublishedPlan, now_s: float) -> str:

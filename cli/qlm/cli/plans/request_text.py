@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from qlm.cli.inspect.layout import Table
-from qlm.cli.inspect.render import ago
+from qlm.cli.inspect.render import ago, span
 from qlm.cli.plans.live import age
 from qlm.cli.plans.request import Alternative, PlannedRequest
 from qlm.cli.plans.tables import around, count, explanation, percent, price, relative
@@ -94,7 +94,9 @@ def _not_waiting(request: Mapping[str, Any]) -> str:
     if request["status"] == "parked":
         why = f" ({last['why']})" if last.get("why") else ""
         return f"{where} evicted it {since}{why} and continues it later; {tokens} so far{cancelled}"
-    return f"it runs on {where} since {since}; {tokens} so far{cancelled}"
+    late_by_s = request.get("late_by_s")
+    late = f"; it is late by {span(late_by_s)} already" if late_by_s else ""
+    return f"it runs on {where}, begun {since}; {tokens} so far{late}{cancelled}"
 
 
 def _last_event(request: Mapping[str, Any]) -> Mapping[str, Any]:

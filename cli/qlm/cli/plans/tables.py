@@ -214,7 +214,7 @@ def _cost(problem: Problem, plan: Plan, report: Report) -> str:
         line += f" (no plan is below {price(plan.lower_bound_s)}{shown})"
     wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
     if not wanted:
-        return f"{line}; no request has a deadline"
+        return f"{line}; no waiting request has a deadline"
     return f"{line}; {percent(report.expected_attainment)} of {wanted} requests with a deadline in time"
 
 

@@ -1,7 +1,4 @@
-"""Run an emulated engine: a server with vLLM's API that takes as long as a real GPU.
-
-`python -m qlm.simulator.emulation.command --model llama-3-8b --accelerator A10 --port 8100`
-"""
+"""The program of an emulated engine: a server with vLLM's API that takes as long as a real GPU."""
 
 import asyncio
 import contextlib

@@ -80,9 +80,13 @@ class EmulateOptions:
 
 def option_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="qlm emulate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="qlm emulate",
+        description="Run an emulated engine: a server with vLLM's API that takes as long as a real GPU.",
+        epilog="Example: qlm emulate --model llama-3-8b --accelerator A10",
+    )
     parser.add_argument("--model", help="model of a shipped profile; also the model name for clients")
-    parser.add_argument("--accelerator", help="accelerator of the shipped profile (A10, A100)")
+    parser.add_argument("--accelerator", help="accelerator of the shipped profile, such as A10, A100 or H100")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators of the shipped profile")
     parser.add_argument("--profile", type=Path, help="profile file instead of a shipped one")
     parser.add_argument("--served-model-name", help="model name for clients, if it differs")
@@ -95,8 +99,10 @@ def option_parser() -> argparse.ArgumentParser:
         metavar="NAME[=PATH]",
         help="LoRA adapters of the model; a path is not read",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 0 for a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")
+    parser.add_argument(
+        "--port", type=int, default=8100, help="port to listen on (default %(default)s); 0: free"
+    )
     parser.add_argument("--time-scale", type=float, default=1.0, help="real seconds per emulated second")
     _add_batch_options(parser)
     parser.add_argument(

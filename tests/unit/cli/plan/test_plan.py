@@ -102,7 +102,7 @@ def test_what_cannot_be_placed_is_shown_with_the_reason(tmp_path: Path) -> None:
 def test_nothing_to_plan_is_planned(tmp_path: Path) -> None:
     path = stored(tmp_path / "nothing.json", replace(PROBLEM, groups=(), instances=()))
     done = qlm("plan", "--problem", path, "--method", "edf")
-    assert "penalty 0 s (no plan is below 0 s, gap 0.0 %); no request has a deadline" in done.output
+    assert "penalty 0 s (no plan is below 0 s, gap 0.0 %); no waiting request has a deadline" in done.output
 
 
 def test_show_draws_and_checks(problem: Path, plan: Path) -> None:

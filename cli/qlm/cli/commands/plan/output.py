@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 import click
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from qlm.cli.inspect.console import DRAWING_COLUMNS_MAX, console
+from qlm.cli.inspect.render import span
 from qlm.cli.plans.explaining import unservable
 from qlm.cli.plans.gantt import gantt
 from qlm.cli.plans.missed import missed_lines
@@ -24,7 +26,8 @@ from qlm.planner.verify.referee import Report
 
 def solve(problem: Problem, name: str, limits: Limits) -> Plan:
     """Plan by the named method, with a lower bound of the cost where there is one."""
-    with spinner(f"planning by {name}"):
+    limit = "" if limits.time_limit_s is None else f", for {span(limits.time_limit_s)} at most"
+    with spinner(f"planning by {name}{limit}"):
         began_s = time.perf_counter()
         plan = plan_by(name, problem, limits)
         took_s = time.perf_counter() - began_s
@@ -89,12 +92,15 @@ def servable_misses(problem: Problem, plan: Plan, report: Report, rows: int) -> 
 
 @contextmanager
 def spinner(doing: str) -> Iterator[None]:
-    """Show a spinner on a terminal."""
+    """Show on a terminal what is done, and for how long."""
     errors = Console(stderr=True)
     if not errors.is_terminal:
         yield
         return
-    with errors.status(doing):
+    with Progress(
+        SpinnerColumn(), TextColumn(doing), TimeElapsedColumn(), console=errors, transient=True
+    ) as bar:
+        bar.add_task("", total=None)
         yield
 
 

@@ -23,7 +23,7 @@ from qlm.cli.commands.plan.output import (
 )
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.cli.plans.files import read_plan, read_problem
-from qlm.cli.plans.live import age, fetch_clusters, fetch_plan
+from qlm.cli.plans.live import age, fetch_clusters, fetch_plan, late_already
 from qlm.cli.plans.tables import cluster_lines, sampled
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.published_plan import PublishedPlan
@@ -74,6 +74,8 @@ def show_plan(
             click.echo(line)
         if why:
             print_missed(problem, plan, report, rows)
+            if kept is not None and (late := late_already(client())):
+                click.echo(late)
         if scaling is not None:
             print_scaling(problem, scaling)
         if estimate is not None:

@@ -77,7 +77,12 @@ def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
         tracked = requests.all.get(entry.id)
         if tracked is not None and _of_this_lease(tracked, entry):
             tracked.claim.writing = False
-            actions += _confirmed(requests, tracked, entry, result)
+            if result is AppendResult.TAKEN and entry.outcome is None:  # the most frequent one
+                tracked.logged = entry.offset + len(entry.token_ids)
+                if tracked.phase is Phase.CLOSING:
+                    requests.output.touch(tracked)
+            else:
+                actions += _settled(requests, tracked, entry, result)
     return actions
 
 
@@ -99,17 +104,14 @@ def _interval_ns(state: AgentState) -> int:
     return max(round(settings.append_interval_s * 1e9), busy_ns)
 
 
-def _confirmed(
+def _settled(
     requests: RequestTable, tracked: TrackedRequest, entry: LogEntry, result: AppendResult
 ) -> list[Action]:
-    if result is AppendResult.TAKEN:  # nearly always; comparing members in a match takes longer
-        tracked.logged = entry.offset + len(entry.token_ids)
-        if entry.outcome is not None:
-            return [*advance(requests, tracked, Cause.LOGGED), Ack(delivery=tracked.claim.delivery)]
-        if tracked.phase is Phase.CLOSING:
-            requests.output.touch(tracked)
-        return []
+    """Process the result of an end that was taken, or of an entry that was not."""
     match result:
+        case AppendResult.TAKEN:
+            tracked.logged = entry.offset + len(entry.token_ids)
+            return [*advance(requests, tracked, Cause.LOGGED), Ack(delivery=tracked.claim.delivery)]
         case AppendResult.ENDED:
             return [*advance(requests, tracked, Cause.FORGOTTEN), Ack(delivery=tracked.claim.delivery)]
         case AppendResult.STALE:

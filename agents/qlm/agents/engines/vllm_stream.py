@@ -1,7 +1,6 @@
 """Parser for the token stream of vLLM's /inference/v1/generate."""
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,7 +46,11 @@ class EngineStream:
             EngineGarbledError: The data cannot be parsed.
             EngineRefusedError: The engine reports an error of the request.
         """
-        for payload in self._payloads(data):
+        *events, self._rest = (self._rest + data).split(_EVENT_END)
+        for event in events:
+            if not event.startswith(_DATA):
+                continue
+            payload = event[len(_DATA) :].strip()
             if payload == _DONE:
                 self.done = True
             else:
@@ -75,12 +78,6 @@ class EngineStream:
             cached_tokens=self.cached_tokens,
             logprobs=self._packed,
         )
-
-    def _payloads(self, data: bytes) -> Iterator[bytes]:
-        *events, self._rest = (self._rest + data).split(_EVENT_END)
-        for event in events:
-            if event.startswith(_DATA):
-                yield event[len(_DATA) :].strip()
 
     def _parse(self, payload: bytes) -> None:
         try:

@@ -100,7 +100,8 @@ class Generations:
             engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
-            last = await self._last_chunk(engine, call, partial(self._take, call.call_id, span))
+            collect = self._collect if span is None else partial(self._take, span)
+            last = await self._last_chunk(engine, call, partial(collect, call.call_id))
             if last is not None:
                 # It says what the engine did not compute.
                 finish, cached_tokens = last.finish or finish, last.cached_tokens
@@ -123,9 +124,8 @@ class Generations:
         if not self.closing:
             self._turn_ends(ended)
 
-    def _take(self, call_id: str, span: GenerationSpan | None, chunk: EngineChunk) -> None:
-        if span is not None:
-            span.generated(len(chunk.token_ids), self._clock.now_ns())
+    def _take(self, span: GenerationSpan, call_id: str, chunk: EngineChunk) -> None:
+        span.generated(len(chunk.token_ids), self._clock.now_ns())
         self._collect(call_id, chunk)
 
     def _collect(self, call_id: str, chunk: EngineChunk) -> None:

@@ -56,7 +56,7 @@ class EngineCall:
     logprobs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineChunk:
     """Part of an engine's answer.
 

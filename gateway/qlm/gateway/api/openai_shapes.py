@@ -224,6 +224,10 @@ class StreamShape:
         text_field = b'"delta":{"content":' if self._chat else b'"text":'
         self._choice = self._head + b'[{"index":%d,' % self._index
         self._before_text = self._choice + text_field
+        # What follows the text of an event without log probabilities; None if its usage grows.
+        closing = (b"}" if self._chat else b"") + b',"logprobs":null,"finish_reason":null}]'
+        no_usage = b',"usage":null' if include_usage else b""
+        self._after_text = None if continuous_usage else closing + no_usage + b"}\n\n"
 
     def role(self) -> bytes:
         """Return the first event of a chat stream; nothing for completions."""
@@ -234,7 +238,10 @@ class StreamShape:
 
     def text(self, offset: int, text: str, logprobs: Logprobs = None) -> bytes:
         """Return an event with text, and the log probabilities of its tokens if there are any."""
-        return self._event(offset, self._text(text, None, logprobs))
+        if logprobs is not None or self._after_text is None:
+            return self._event(offset, self._text(text, None, logprobs))
+        frame = self._before_text + orjson.dumps(text) + self._after_text
+        return frame if self._form is not StreamForm.RESUMABLE else self._id(offset) + frame
 
     def _text(self, text: str, final: SendFinal | None, logprobs: Logprobs) -> bytes:
         closing = b"}" if self._chat else b""

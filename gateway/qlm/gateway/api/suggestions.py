@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 
 LISTED_MAX: Final = 12
-"""More fields than these are not listed: whoever wants one of them reads the reference."""
+"""More fields than these are not listed: the reference has them."""
 
 
 def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:

@@ -192,8 +192,10 @@ class Session:
         replayed = max(0, min(len(added), self._shown - len(self._ids)))
         self._ids.extend(added)
         self.times.take(len(added) - replayed, now_ns)
-        self._text.feed(added[:replayed])
-        piece = self._text.feed(added[replayed:])
+        if replayed:
+            self._text.feed(added[:replayed])
+            added = added[replayed:]
+        piece = self._text.feed(added)
         actions: list[Action] = []
         if piece and self._mode is not Mode.BACKGROUND:
             actions += self._send(piece, now_ns)

@@ -8,9 +8,10 @@ from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class OutputAnnounced:
     """The store announced output; announcements may repeat, overlap or skip."""
 
@@ -70,7 +71,7 @@ class ClientGone:
 Event = OutputAnnounced | OutputFetched | FetchFailed | Resync | Tick | ClientGone
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class SendEvent:
     """Send new text; the client has then been shown `offset` output tokens.
 

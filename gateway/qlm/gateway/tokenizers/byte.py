@@ -68,4 +68,4 @@ class ByteDetokenizer:
 
     def feed(self, ids: Iterable[int]) -> str:
         """Take further tokens; the end-of-sequence token has no text."""
-        return self._decoder.decode(bytes(id for id in ids if id < EOS_ID))
+        return self._decoder.decode(bytes([id for id in ids if id < EOS_ID]))

@@ -19,23 +19,36 @@ BY_CLIENT: Final = "its client erased it"
 
 def append(state: State, entries: Sequence[LogEntry], now_ns: int) -> tuple[Sequence[AppendResult], Effects]:
     effects = Effects()
-    return [_append(state, entry, now_ns, effects) for entry in entries], effects
+    return [refusal(state, entry) or _take(state, entry, now_ns, effects) for entry in entries], effects
+
+
+def append_some(
+    state: State, entries: Sequence[LogEntry], refusals: Sequence[AppendResult | None], now_ns: int
+) -> tuple[Sequence[AppendResult], Effects]:
+    """Append entries of different requests but those with a `refusal`, which has just been read."""
+    effects = Effects()
+    both = zip(entries, refusals, strict=True)
+    return [refused or _take(state, entry, now_ns, effects) for entry, refused in both], effects
 
 
 def refusal(state: State, entry: LogEntry) -> AppendResult | None:
     """Return why an entry would not be appended; None if it would."""
     row = state.requests.get(entry.id)
-    return AppendResult.UNKNOWN if row is None else _refusal(state, row, entry)
-
-
-def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> AppendResult:
-    row = state.requests.get(entry.id)
     if row is None:
         return AppendResult.UNKNOWN
-    refused = _refusal(state, row, entry)
-    if refused is not None:
-        return refused
-    token_ids = entry.token_ids
+    if row.state is RequestState.ENDED:
+        return AppendResult.ENDED
+    if entry.epoch.incarnation < state.incarnation:
+        return AppendResult.UNKNOWN
+    if row.holder is None or not is_current(state, row, entry.epoch):
+        return AppendResult.STALE
+    if entry.offset != len(row.log):
+        return AppendResult.GAP
+    return None
+
+
+def _take(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> AppendResult:
+    row, token_ids = state.requests[entry.id], entry.token_ids
     if token_ids:
         extend(row, token_ids, now_ns, effects)
     if entry.extensions is not NO_LOG_EXTENSIONS:
@@ -53,18 +66,6 @@ def _detail(row: RequestRow, entry: LogEntry) -> str:
     """Return the reason of an end; of a cancelled request, that of the cancel, which its agent lacks."""
     asked = row.cancel
     return asked.why if asked and asked.why and asked.outcome is entry.outcome else entry.detail
-
-
-def _refusal(state: State, row: RequestRow, entry: LogEntry) -> AppendResult | None:
-    if row.state is RequestState.ENDED:
-        return AppendResult.ENDED
-    if entry.epoch.incarnation < state.incarnation:
-        return AppendResult.UNKNOWN
-    if row.holder is None or not is_current(state, row, entry.epoch):
-        return AppendResult.STALE
-    if entry.offset != len(row.log):
-        return AppendResult.GAP
-    return None
 
 
 def read_output(state: State, id: RequestId, offset: int) -> OutputSlice | None:

@@ -24,12 +24,16 @@ class Subscription(Generic[T]):
         self._ready = asyncio.Event()
         self._ready.set()
 
-    def put(self, item: T) -> None:
-        """Add an announcement."""
-        if len(self._items) >= self._backlog_max:
-            self._items.clear()
-            self._missed = True
-        self._items.append(item)
+    def put(self, items: Sequence[T]) -> None:
+        """Add the announcements of one operation."""
+        if len(self._items) + len(items) <= self._backlog_max:
+            self._items += items
+        else:
+            for item in items:
+                if len(self._items) >= self._backlog_max:
+                    self._items.clear()
+                    self._missed = True
+                self._items.append(item)
         self._ready.set()
 
     def close(self) -> None:
@@ -68,11 +72,11 @@ class Readers(Generic[T]):
         self._refs = (*self._refs, ref(opened, self._forget))
         return opened
 
-    def put(self, item: T) -> None:
-        """Send an announcement to each."""
+    def put(self, items: Sequence[T]) -> None:
+        """Send the announcements of one operation to each."""
         for each in self._refs:
             if (reader := each()) is not None:
-                reader.put(item)
+                reader.put(items)
 
     def close(self) -> None:
         """End the iterations of all."""
@@ -95,14 +99,18 @@ class Feeds:
 
     def announce(self, effects: Effects) -> None:
         """Send the announcements of one operation to their readers."""
-        for watcher, part in effects.outputs:
-            if (outputs := self._outputs.get(watcher)) is not None:
-                outputs.put(part)
+        if effects.outputs:
+            parts: dict[GatewayId, list[OutputSlice]] = {}
+            for watcher, part in effects.outputs:
+                parts.setdefault(watcher, []).append(part)
+            for watcher, of_watcher in parts.items():
+                if (outputs := self._outputs.get(watcher)) is not None:
+                    outputs.put(of_watcher)
         for instance, notice in effects.notices:
             if (notices := self._notices.get(instance)) is not None:
-                notices.put(notice)
-        for reason in effects.wakeups:
-            self._wakeups.put(reason)
+                notices.put((notice,))
+        if effects.wakeups:
+            self._wakeups.put(effects.wakeups)
 
     def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         """Open a subscription to the output announced to one gateway."""

@@ -193,7 +193,8 @@ class EmbeddedStore(MemoryStore):
             return None
         # First the log, then the state: of a write that fails, nothing is left.
         now_ns = self._clock.now_ns()
-        taken = [entry for entry in entries if output_log.refusal(self._state, entry) is None]
+        refusals = [output_log.refusal(self._state, entry) for entry in entries]
+        taken = [entry for entry, refused in zip(entries, refusals, strict=True) if refused is None]
         logged = [Logged(each.id, each.offset, each.token_ids, now_ns) for each in taken if each.token_ids]
         extended = {
             each.id: merged(without_logprobs(self._state.requests[each.id].extensions), each.extensions)
@@ -202,7 +203,7 @@ class EmbeddedStore(MemoryStore):
         }
         if logged or extended:
             self._writer.write_now(logged, extended)
-        results, effects = output_log.append(self._state, entries, now_ns)
+        results, effects = output_log.append_some(self._state, entries, refusals, now_ns)
         self._feeds.announce(effects)
         return results
 

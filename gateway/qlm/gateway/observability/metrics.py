@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import OutputTimes
@@ -13,6 +13,7 @@ from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.observability.histogram import LabelledHistogram, Observed
 from qlm.gateway.observability.reading import ReadingMetrics
 from qlm.gateway.observability.webhooks import WebhookMetrics
 
@@ -186,6 +187,6 @@ def _counter(
 
 def _histogram(
     registry: CollectorRegistry, name: str, about: str, labels: tuple[str, ...], *, buckets: tuple[float, ...]
-) -> Callable[..., Histogram]:
+) -> Callable[..., Observed]:
     """Return a histogram as a cached function of its label values."""
-    return cache(Histogram(name, about, labels, registry=registry, buckets=buckets).labels)
+    return LabelledHistogram(registry, name, about, labels, buckets=buckets).labels

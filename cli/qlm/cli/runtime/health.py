@@ -207,7 +207,7 @@ class _Counted:
                 called = operation(name, args)
                 self._failed(_OPERATIONS.get(called, called), error)
                 raise
-            if self._outage is not None:
+            if self._outage is not None and self._outage.lasts:
                 self._outage.worked(asyncio.get_running_loop().time())
             return answer
 

@@ -18,6 +18,11 @@ class Outage:
         self._since_s: float | None = None
         self._failed_s = 0.0
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the server was away and is not back yet."""
+        return self._since_s is not None
+
     def failed(self, now_s: float, why: object) -> None:
         """Note a call that found it away, at a time of a steady clock in seconds."""
         self._failed_s = now_s

@@ -141,7 +141,7 @@ class CompletionBody(_Body):
     @field_validator("prompt")
     @classmethod
     def _not_empty(cls, prompt: Prompts) -> Prompts:
-        if not prompt or (isinstance(prompt, list) and any(each in ("", []) for each in prompt)):
+        if not prompt or (isinstance(prompt, list) and ("" in prompt or [] in prompt)):
             raise ValueError("a prompt of at least one token")
         # A list with one prompt is that prompt.
         one = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else None
@@ -152,8 +152,9 @@ class CompletionBody(_Body):
         """The prompts, each a text or token ids."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
-        several = [each for each in self.prompt if isinstance(each, str | list)]
-        return several or ([each for each in self.prompt if isinstance(each, int)],)
+        if isinstance(self.prompt[0], int):  # all are of one type, and there may be many thousands
+            return (self.prompt,)
+        return self.prompt
 
     @property
     def singles(self) -> Sequence["CompletionBody"]:

@@ -116,7 +116,7 @@ def decide(
         over = load.waiting_prompt_tokens + prompt_tokens - (1 - FREE_SHARE) * tokens_max
         excess = waiting * min(1.0, over / max(1.0, load.waiting_prompt_tokens))
         return _full(load, limits, forecast, "queue_tokens_full", what, excess)
-    if forecast is not None and query is not None:
+    if forecast is not None and query is not None and query.wants_promise:
         expected = forecast.expected(cls, query.max_tokens)
         return Admit() if expected is None else _check_objective(expected, query, limits)
     return Admit()

@@ -33,6 +33,11 @@ class AdmissionQuery:
     max_tokens: int
     p_met_min: float
 
+    @property
+    def wants_promise(self) -> bool:
+        """Whether any forecast may fall short of it."""
+        return self.target_s is not None and self.p_met_min > 0
+
 
 def admission_query(metadata: RequestMetadata) -> AdmissionQuery:
     """Return the query for a request."""
@@ -154,7 +159,7 @@ class Shortfall:
 
 def shortfall(expected: ExpectedTimes, query: AdmissionQuery) -> Shortfall | None:
     """Return the shortfall of a forecast against the required probability; None if there is none."""
-    if query.target_s is None or query.p_met_min <= 0:
+    if query.target_s is None or not query.wants_promise:
         return None
     comes = expected.first_token if query.first_token else expected.completion
     p_met = comes.at_most(query.target_s)

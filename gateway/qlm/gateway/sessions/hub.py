@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, Final, assert_never
 
 from qlm.domain.attainment import attainment
@@ -50,6 +51,9 @@ TICK_S: Final = 0.05
 
 _GATEWAY_FAILED: Final = "the gateway failed; see its log"
 
+GRACES_MAX: Final = 16
+"""Grace periods whose intervals are remembered: those of the configuration, and some that clients name."""
+
 RECONNECT_S: Final = 0.5
 """Pause before listening again after the store was lost."""
 
@@ -82,7 +86,7 @@ class Hub:
         self._store = store
         self._output = OutputStore(store, clock, gateway_id, faults)
         self._clock = clock
-        self._limits = limits
+        self._timing_of = lru_cache(maxsize=GRACES_MAX)(partial(timing_of, limits))
         self._metrics = metrics
         self._spans = spans
         self._calls = calls
@@ -128,7 +132,7 @@ class Hub:
             ApiError: Its model is not served here, or this gateway is stopping.
         """
         text = answer_text(metadata, self._models.named(metadata.model).tokenizer)
-        timing, now_ns = timing_of(self._limits, grace_s), self._clock.now_ns()
+        timing, now_ns = self._timing_of(grace_s), self._clock.now_ns()
         session = Session(metadata, text, mode, timing, now_ns, shown, replays=replays)
         if self._closed:
             raise unavailable("this gateway is stopping; try again", STOPPING)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from qlm.domain.ids import TokenIds
 from qlm.gateway.api.schema import Body, ChatBody
@@ -35,7 +35,7 @@ class PromptEncoder:
             )
         prompt = body.prompt
         if not isinstance(prompt, str):
-            return tuple(id for id in prompt if isinstance(id, int))
+            return tuple(cast("list[int]", prompt))  # a body with several prompts is divided before
         return await self.run(len(prompt), tokenizer.encode, prompt)
 
     async def run(self, size: int, work: Callable[[_Input], _Result], over: _Input) -> _Result:

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qlm.domain.errors import QlmError
@@ -52,7 +51,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope).getlist
+        headers = _values_of(scope)
         own_page, form = scope["path"] in self._page, scope["path"] in FORM_PATHS
         body_type = FORM_TYPE if form else JSON_TYPE
         refusal = next(caller_errors(headers, self._rules, own_page=own_page, body_type=body_type), None)
@@ -66,3 +65,11 @@ class Guard:
             return
         self._count(refusal.status, refusal.code or "")
         await error_answer(refusal)(scope, receive, send)
+
+
+def _values_of(scope: Scope) -> HeaderValues:
+    """Return a function with the values of headers by name, each decoded once."""
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return lambda name: found.get(name, ())

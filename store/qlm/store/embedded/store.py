@@ -182,7 +182,8 @@ class EmbeddedStore(MemoryStore):
         return await super().remove_api_key(id)
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
-        results = self.append_now(entries)
+        ends = any(entry.outcome is not None for entry in entries)
+        results = None if ends else self.append_now(entries)
         return await super().append(entries) if results is None else results
 
     def append_now(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult] | None:

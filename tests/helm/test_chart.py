@@ -11,7 +11,8 @@ import kubernetes_validate
 import pytest
 
 from qlm.cli.config.addresses import check_address
-from qlm.cli.config.settings import Config, InstanceConfig, parse_config
+from qlm.cli.config.fleet import InstanceConfig
+from qlm.cli.config.settings import Config, parse_config
 from scripts import chart as chart_script
 from support.chart import (
     CHART,

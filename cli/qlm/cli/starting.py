@@ -11,10 +11,10 @@ from typing import Any
 
 import uvloop
 
-from qlm.cli.config.access import check_listeners
 from qlm.cli.config.addresses import merged, of_environment
 from qlm.cli.config.default import emulated_config, vllm_config
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.listeners.access import check_listeners
 from qlm.cli.config.settings import Config, load_config
 from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from qlm.cli.config.access import admin_rules, check_listeners, grpc_rules, monitor_rules
-from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.listeners.access import admin_rules, check_listeners, grpc_rules, monitor_rules
+from qlm.cli.config.listeners.admin import AdminConfig
 from qlm.cli.config.settings import load_config
 from qlm.cli.main import main
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from qlm.cli.config.access import RESERVED, connection_limits
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.listeners.access import RESERVED, connection_limits
 from qlm.gateway.core.connection_limits import client_of
 
 HTTP_ALONE = {"grpc": {"port": 0}}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from qlm.cli.config.access import check_listeners
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.grpc import GrpcConfig, TlsConfig, read_tls
+from qlm.cli.config.listeners.access import check_listeners
+from qlm.cli.config.listeners.grpc import GrpcConfig, TlsConfig, read_tls
 from support.certificates import certificate
 
 

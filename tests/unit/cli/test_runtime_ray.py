@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from qlm.cli.config.access import monitor_rules
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.listeners.access import monitor_rules
 from qlm.cli.config.settings import Config, parse_config
 from qlm.cli.main import main
 from qlm.cli.runtime.ray import agent_spec, resources_of

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import InstanceConfig, ModelConfig, parse_config
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import parse_config
 from qlm.cli.inspect.doctor import examine_profiles
 from qlm.cli.main import main
 from qlm.cli.runtime.engines import model_host

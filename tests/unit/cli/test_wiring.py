@@ -9,7 +9,8 @@ import pytest
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig, parse_config
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import Config, parse_config
 from qlm.cli.runtime.engines import model_host
 from qlm.cli.runtime.wiring import (
     GIB,

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from qlm.cli.config.access import exposures
 from qlm.cli.config.default import emulated_config
+from qlm.cli.config.listeners.access import exposures
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.listeners import announce

@@ -3,14 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from qlm.cli.config.addresses import check_address
 from qlm.domain.shown import shown, without_password
 from qlm.gateway.api.suggestions import meant
-
-if TYPE_CHECKING:
-    from qlm.cli.config.settings import Config
 
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
@@ -21,18 +18,6 @@ class MistakesError(ValueError):
     def __init__(self, mistakes: Sequence[str]) -> None:
         super().__init__("; ".join(mistakes))
         self.mistakes = tuple(mistakes)
-
-
-def mistakes_between_sections(config: "Config") -> Iterator[str]:
-    """Return what is wrong between the sections of a configuration whose sections are sound."""
-    models = [name for model in config.models for name in (model.id, *(each.id for each in model.adapters))]
-    served = [(each.id, each.models) for each in config.instances]
-    yield from twice("models", models)
-    yield from twice("instances", [each for each, _ in served])
-    yield from unknown_models([model.id for model in config.models], served)
-    yield from _adapters_without_path(config)
-    yield from _shared_ports(config)
-    yield from _store_and_broker(config)
 
 
 def mistakes_in_names(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -76,48 +61,26 @@ def _items(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     ]
 
 
-def _adapters_without_path(config: "Config") -> Iterator[str]:
-    """Name adapters that engines which are started would not find."""
-    started = {name for each in config.instances if each.url is None for name in each.models}
-    for model in config.models:
-        for adapter in model.adapters:
-            if adapter.path is None and model.engine == "vllm" and model.id in started:
-                yield (
-                    f"has the adapter {adapter.id!r} of {model.id} without path; "
-                    "expected its folder, since engines are started with it"
-                )
-
-
-def _shared_ports(config: "Config") -> Iterator[str]:
-    """Name listeners that would have the same address."""
-    listeners = (
-        ("http", config.http.host, config.http.port),
-        ("grpc", config.grpc.host, config.grpc.port),
-        ("admin", config.admin.host, config.admin.port),
-    )
+def shared_ports(listeners: Sequence[tuple[str, str, int]]) -> Iterator[str]:
+    """Name listeners, given as name, host and port, that would have the same address; port 0 is none."""
     for (one, host, port), (other, other_host, other_port) in combinations(listeners, 2):
         overlap = host == other_host or {host, other_host} & set(_EVERYWHERE)
         if port and port == other_port and overlap:
             yield f"has the port {port} in {one} and in {other}; expected a port of its own for each"
 
 
-def _store_and_broker(config: "Config") -> Iterator[str]:
-    if config.store_prefix is not None and "deployment_name" in config.model_fields_set:
-        yield (
-            f"has the store_prefix {shown(config.store_prefix)} and a deployment_name; "
-            "expected deployment_name alone, which replaces it"
-        )
-    embedded = config.broker == "sqlite", config.store == "embedded"
+def store_and_broker(store: str, broker: str) -> Iterator[str]:
+    """Return what is wrong with the addresses of the shared state and the queue."""
+    embedded = broker == "sqlite", store == "embedded"
     if any(embedded) != all(embedded):
         yield (
-            f"has the broker {without_password(config.broker)!r} "
-            f"and the store {without_password(config.store)!r}; "
+            f"has the broker {without_password(broker)!r} and the store {without_password(store)!r}; "
             "expected sqlite with embedded, or an amqp:// with a redis:// address"
         )
     elif not embedded[0]:
         for what, address, schemes in (
-            ("broker", config.broker, ("amqp", "amqps")),
-            ("store", config.store, ("redis", "rediss", "unix")),
+            ("broker", broker, ("amqp", "amqps")),
+            ("store", store, ("redis", "rediss", "unix")),
         ):
             try:
                 check_address(what, address, schemes)

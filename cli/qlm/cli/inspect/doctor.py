@@ -12,7 +12,7 @@ from qlm.cli.inspect.readiness_checks import OK, disk, disk_here, readiness
 from qlm.cli.inspect.render import ago
 
 if TYPE_CHECKING:  # reading a configuration and profiles takes longer to import than all other checks take
-    from qlm.cli.config.settings import InstanceConfig, ModelConfig
+    from qlm.cli.config.fleet import InstanceConfig, ModelConfig
     from qlm.cli.speed.choice import Choice
     from qlm.rct_estimator.profiles.profile import Profile
 

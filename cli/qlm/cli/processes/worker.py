@@ -16,7 +16,7 @@ from typing import Final
 
 import uvloop
 
-from qlm.cli.config.access import connection_limits
+from qlm.cli.config.listeners.access import connection_limits
 from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import beat
 from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store

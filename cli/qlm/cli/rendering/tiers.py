@@ -9,8 +9,9 @@ from typing import Final
 
 from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.process import EngineProcess
+from qlm.cli.config.fleet import ModelConfig
 from qlm.cli.config.serving import RenderConfig
-from qlm.cli.config.settings import Config, ModelConfig
+from qlm.cli.config.settings import Config
 from qlm.cli.rendering.supervision import STOP_GRACE_S, Restarts, keep_running
 from qlm.cli.runtime.engines import merged_environment
 from qlm.domain.ports.clock import Clock

@@ -23,7 +23,8 @@ from qlm.agents.engines.page_cache import EmulatedWeights, PageCachedWeights, We
 from qlm.agents.engines.scheduler_path import scheduler_path
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
-from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import Config
 from qlm.cli.rendering.parsers import engine_args
 from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, launched_adapters, profile_file

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 
-from qlm.cli.config.access import (
+from qlm.cli.config.listeners.access import (
     access_rules,
     admin_rules,
     connection_limits,
@@ -18,7 +18,7 @@ from qlm.cli.config.access import (
     for_operators,
     grpc_rules,
 )
-from qlm.cli.config.grpc import read_tls
+from qlm.cli.config.listeners.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.plans.page import explain_for_page
 from qlm.cli.processes.workers import Workers

@@ -15,9 +15,10 @@ from typing import Any
 from qlm.agents.core.node_placement import Resources, emulated_resources, gpu_resources, resources_to_offer
 from qlm.agents.ray.cluster import AgentSpec, RayCluster
 from qlm.agents.ray.supervisor import Supervisor
-from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, InstanceConfig
+from qlm.cli.config.fleet import InstanceConfig
+from qlm.cli.config.listeners.admin import AdminConfig
+from qlm.cli.config.settings import Config
 from qlm.cli.runtime.backends import Backends, open_backends
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.logs import LogFormat, log_to_stderr

@@ -15,8 +15,9 @@ from qlm.agents.engines.orphans import kill_orphans
 from qlm.agents.shell.idle_log import idle_log
 from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
-from qlm.cli.config.access import monitor_rules
-from qlm.cli.config.settings import Config, InstanceConfig
+from qlm.cli.config.fleet import InstanceConfig
+from qlm.cli.config.listeners.access import monitor_rules
+from qlm.cli.config.settings import Config
 from qlm.cli.plans.audit import PlanAuditor
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.processes.workers import Workers, WorkerTask, check_workers

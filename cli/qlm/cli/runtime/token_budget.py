@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import Config
 from qlm.rct_estimator.profiles.profile import Profile
 
 

@@ -14,7 +14,8 @@ from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.agents.engines.adapters import Adapter, read_adapter
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import Config
 from qlm.cli.runtime.token_budget import with_token_budget
 from qlm.cli.speed.choice import choose
 from qlm.controller.core.decide import ControllerSettings

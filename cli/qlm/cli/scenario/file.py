@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import Config
 from qlm.cli.runtime.wiring import GIB, fleet, load_profiles
 from qlm.cli.scenario.sections import FaultSection
 from qlm.cli.scenario.stream_building import Names, build_stream, trace_source

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from qlm.cli.config.fleet import INSTANCES_MAX, MODELS_MAX, ModelName, Name
 from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.serving import BatchPolicyName
-from qlm.cli.config.settings import INSTANCES_MAX, MODELS_MAX, ModelName, Name
 from qlm.cli.config.slo import SloConfig
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.domain.slo import OnMiss

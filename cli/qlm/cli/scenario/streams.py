@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from qlm.cli.config.settings import Name
+from qlm.cli.config.fleet import Name
 from qlm.cli.scenario.sections import Duration, Seconds, Section, no_truth
 from qlm.simulator.workload.arrivals import REQUESTS_MAX
 from qlm.simulator.workload.cells import LENGTH_TOKENS_MAX

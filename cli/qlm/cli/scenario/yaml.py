@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, ValidationError, model_validator
 
 from qlm.cli.config.errors import ConfigError, Steps, invalid_file
-from qlm.cli.config.settings import Name
+from qlm.cli.config.fleet import Name
 from qlm.cli.config.yaml import read_mapping
 from qlm.cli.scenario.sections import (
     ControllerSection,

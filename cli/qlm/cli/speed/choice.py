@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import InstanceConfig, ModelConfig
+from qlm.cli.config.fleet import InstanceConfig, ModelConfig
 from qlm.cli.speed.model_config import config_file, read_architecture
 from qlm.domain.errors import InvalidValueError
 from qlm.gateway.api.suggestions import meant

@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 from typing import Final
 
-from qlm.cli.config.settings import ModelConfig
+from qlm.cli.config.fleet import ModelConfig
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.roofline.architecture import Architecture
 from qlm.rct_estimator.roofline.config_json import parse_config_text

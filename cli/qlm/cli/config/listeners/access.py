@@ -5,7 +5,7 @@ from typing import Final
 
 from qlm.cli.config.addresses import VARIABLES
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.grpc import read_tls
+from qlm.cli.config.listeners.grpc import read_tls
 from qlm.cli.config.settings import Config
 from qlm.gateway.core.access import AccessRules, is_loopback
 from qlm.gateway.core.connection_limits import ConnectionLimits

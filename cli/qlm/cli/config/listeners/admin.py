@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
-from qlm.cli.config.http import HostName
+from qlm.cli.config.listeners.http import HostName
 from qlm.cli.config.section import ConfigSection
 
 _TOKEN: Final = re.compile(r"[!-~]{16,200}")

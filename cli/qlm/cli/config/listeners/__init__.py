@@ -1,0 +1,1 @@
+"""The listeners for clients and for operators, as the configuration has them."""

@@ -168,6 +168,31 @@ def test_a_stream_that_waits_preempted_leaves_for_a_swap_as_an_evicted_one_does(
     assert [back.id for back in bench.take(Return)] == ["stream"] * (not demoted)
 
 
+@pytest.mark.parametrize(("running", "swaps"), [(1, True), (2, False)])
+def test_a_swap_for_which_all_was_evicted_is_carried_through_if_it_is_late_meanwhile(
+    running: int, swaps: bool
+) -> None:
+    # Eviction waits for the last moment. Where a request that is due sooner runs on, the others may, too.
+    bench = Bench()
+    due = a_request("due", deadline_ms=1000, arrival_ns=bench.now_ns, max_tokens=1000)
+    calls = [bench.start(due, name="d") for _ in range(running - 1)]
+    calls += [bench.start(a_request("chat", deadline_ms=600_000, arrival_ns=bench.now_ns, max_tokens=1000))]
+    bench.at_pace(token_s=0.1, service_s=1)
+    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 28 * S)
+    bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))
+    bench.later(1)
+    assert bench.take(Abort) == [Abort(call_ids=(calls[-1].call.call_id,))]
+    bench.take(SwapModel)
+    bench.later(1.5)
+    bench.send(GenerationEnded(call_id=calls[-1].call.call_id, finish="abort"))
+    bench.store_appends()
+    if running > 1:
+        bench.send(GenerationEnded(call_id=calls[0].call.call_id, finish="stop"))
+        bench.store_appends()
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"] * swaps
+
+
 def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:
     bench = Bench()
     batch = bench.start(a_request("batch"))

@@ -167,6 +167,7 @@ class QueueHead:
         self._urgency = (0, 0.0, 0)
         self._valid_until_ns = 0
         self._committed: GroupId | None = None
+        self._undeferred = False
         self._hysteresis: SwapHysteresis | None = None
         self._admits: Callable[[Group], bool] | None = None
         self._first_since: tuple[GroupId, int] | None = None
@@ -207,13 +208,18 @@ class QueueHead:
             self._backoff.put_off(group, until_ns)
         self.changed()
 
-    def commit(self, group: GroupId) -> None:
+    def commit(self, group: GroupId, *, emptied: bool) -> None:
         """Keep a group as head until it has nothing to pull, or `release`: requests were preempted for it.
 
         A plan made meanwhile may put the preempted ones first again, as their model is still the awake one.
         Following it would preempt them over and over.
+
+        Args:
+            group: The group.
+            emptied: Nothing runs on. Then the group is not deferred either: it was as late as it could be,
+                and a moment later no swap meets its deadline, but the preempted ones are lost for it already.
         """
-        self._committed = group
+        self._committed, self._undeferred = group, emptied
         self.changed()
 
     def release(self) -> None:
@@ -298,7 +304,7 @@ class QueueHead:
         for group in self._in_order():
             if not self._possible(group) or (self._admits is not None and not self._admits(group)):
                 continue
-            if self._hysteresis is not None:
+            if self._hysteresis is not None and not (self._undeferred and group.id == self._committed):
                 deferred_until_ns = self._hysteresis.until_ns(group, now_ns)
                 if deferred_until_ns > now_ns:
                     self.deferred = True

@@ -92,7 +92,7 @@ def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Actio
         why = f"evicted: {head.id} needs {head.cls.model}"
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=why)
     if actions:
-        queue.commit(head.id)
+        queue.commit(head.id, emptied=not requests.running)
     return actions
 
 

@@ -1,4 +1,4 @@
-"""`make clients`: clients that others wrote, unmodified, at `qlm serve` with emulated engines.
+"""`make clients`: clients that others wrote, unmodified, at `qlm serve`; its engines are emulated, or vLLM.
 
 Each client has an environment of its own in `build/clients`; all ask one server. Schemathesis comes first,
 at a server with a smaller context. Exit status 1 if something fails.
@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.clients import report, versions
+from benchmarks.clients import report, served, versions
 from benchmarks.clients.documents import fuzzed
 from benchmarks.clients.suites import SUITES, Suite
 from support.ports import free_port
-from support.qlm_process import emulated, serving
+from support.qlm_process import serving
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
@@ -34,11 +34,6 @@ _QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", 
 """Clients that would ask for something beyond this machine do not."""
 
 _SECRET = "whsec_" + base64.b64encode(b"of the suites, on loopback alone").decode()
-_MODEL, _OTHER = "mistral-7b", "llama-3-8b"
-_CONFIG = emulated(_MODEL, _OTHER) | {
-    "models": [{"id": each, "context_tokens": 8192} for each in (_MODEL, _OTHER)],
-    "instances": [{"id": each, "accelerator": "A100", "models": [each]} for each in (_MODEL, _OTHER)],
-}
 
 
 def main() -> int:
@@ -48,13 +43,16 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(names)}; default: all")
     parser.add_argument("--examples", type=int, default=100, help="random cases per route, for Schemathesis")
     parser.add_argument("--seed", type=int, default=1, help="for Schemathesis")
+    parser.add_argument("--vllm", action="store_true", help="a vLLM on the CPU with a tiny random model")
     given = parser.parse_args()
     if unknown := [each for each in given.suites if each not in names]:
         parser.error(f"no suite {', '.join(unknown)}; expected some of {', '.join(names)}")
     wanted = given.suites or names
     subprocess.run([_ROOT / "scripts" / "install_clients.sh", *wanted], check=True)
     outcomes = [_documents(given)] if _DOCUMENTS in wanted else []
-    outcomes += _played([suite for suite in SUITES if suite.name in wanted])
+    if suites := [suite for suite in SUITES if suite.name in wanted]:
+        with served.tiny_vllm() if given.vllm else served.emulated_models() as (config, models):
+            outcomes += _played(suites, config, models)
     print(*report.table(outcomes), sep="\n")
     return 1 if any(each.failed for each in outcomes) else 0
 
@@ -66,15 +64,17 @@ def _documents(given: argparse.Namespace) -> report.Outcome:
     return report.Outcome(_DOCUMENTS, versions.locked(_SUITE), passed, failed, seconds=seconds)
 
 
-def _played(suites: Sequence[Suite]) -> list[report.Outcome]:
-    if not suites:
-        return []
+def _played(
+    suites: Sequence[Suite], config: Mapping[str, Any], models: served.Models
+) -> list[report.Outcome]:
     hook = {"QLM_WEBHOOK_PORT": str(free_port()), "QLM_WEBHOOK_SECRET": _SECRET}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with serving(_CONFIG | _webhooks(folder, hook), ready_within_s=240) as served:
-            outcomes = [_play(suite, served.url, folder, hook) for suite in suites]
-            log = served.log_file.read_text("utf-8")
+        with serving({**config, **_webhooks(folder, hook)}, ready_within_s=served.READY_S) as process:
+            served.wait_for_tools(process.url, models[0], timeout_s=served.READY_S)
+            places = hook | {"QLM_URL": process.url, "QLM_MODEL": models[0], "QLM_OTHER_MODEL": models[1]}
+            outcomes = [_play(suite, folder, places) for suite in suites]
+            log = process.log_file.read_text("utf-8")
     if "Traceback" in log:
         print(log)
         outcomes.append(report.Outcome("the server", "", failed=["its log has a traceback"]))
@@ -98,12 +98,11 @@ def _webhooks(folder: Path, hook: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _play(suite: Suite, url: str, folder: Path, hook: Mapping[str, str]) -> report.Outcome:
+def _play(suite: Suite, folder: Path, places: Mapping[str, str]) -> report.Outcome:
     print(f"== {suite.name}", flush=True)
     file = folder / f"{suite.name}.xml"
-    places = {"QLM_URL": url, "QLM_MODEL": _MODEL, "QLM_OTHER_MODEL": _OTHER, "QLM_ROOT": str(_ROOT)}
-    places |= hook
-    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | _QUIET | places
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | _QUIET
+    env |= {"QLM_ROOT": str(_ROOT), **places}
     argv = _node(suite, file) if suite.of_node else _pytest(suite, file)
     began_s = time.monotonic()
     exit_code = -1

@@ -48,15 +48,23 @@ def missing() -> str | None:
     )
 
 
-def tiny_model(seed: int = 0) -> Path:
-    """Return the folder of the tiny model with this seed, making it on first use (6 s)."""
-    folder = ROOT / f"build/tiny-model-{seed}"
+def tiny_model(seed: int = 0, *, closes: bool = False) -> Path:
+    """Return the folder of the tiny model with this seed, making it on first use (6 s).
+
+    Args:
+        seed: Decides the weights.
+        closes: It likes quotation marks, so that the texts in its JSON end.
+    """
+    folder = ROOT / f"build/tiny-model-{seed}{'-closes' if closes else ''}"
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / ".tiny-model.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist ask at the same moment
         script = ROOT / "scripts/make_tiny_model.py"
         made = subprocess.run(
-            [PYTHON, script, folder, "--seed", str(seed)], capture_output=True, text=True, check=False
+            [PYTHON, script, folder, "--seed", str(seed), *(["--closes"] if closes else [])],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if made.returncode:
         raise RuntimeError(f"{script.name} failed:\n{made.stderr}")

@@ -39,9 +39,18 @@ def tiny_vllm() -> Iterator[tuple[dict[str, Any], Models]]:
 
     Its own render routes are the render tier: a second process would start as slowly as the first.
     """
-    parsers = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    # A random model keeps to the schema of a tool only if the grammar makes it (the strict level).
+    parsers = [
+        "--enable-auto-tool-choice",
+        "--tool-call-parser",
+        "hermes",
+        "--tool-strict-level",
+        "parameter",
+    ]
     path = tiny_model(closes=True)
-    options = VllmOptions(model=path, max_model_len=_CONTEXT, kv_cache_bytes=256 * 2**20, extra_args=parsers)
+    options = VllmOptions(
+        model=path, max_model_len=_CONTEXT, kv_cache_bytes=256 * 2**20, extra_args=tuple(parsers)
+    )
     with tempfile.TemporaryDirectory(prefix="qlm-vllm-") as folder:
         server = VllmServer(Path(folder), options)
         try:

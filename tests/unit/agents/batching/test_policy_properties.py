@@ -7,7 +7,8 @@ from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.view import Place, View
 from support.batch_drawn import NOW_S, views
 
-PACKED = ["round-robin", "edf", "virtual-queue", "unified"]
+FILLING = ["round-robin", "edf", "virtual-queue"]
+PACKED = [*FILLING, "unified"]  # which leaves some blocks to come: see its own tests
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -21,7 +22,9 @@ def test_the_batch_fits_and_keeps_pinned_requests(name: str, seen: View) -> None
     assert set(pinned) <= set(rows)
 
 
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(
+    "name", [name for name in PACKED if name != "unified"]
+)  # it keeps some: its own tests
 @given(seen=views())
 def test_blocks_are_not_left_to_waste(name: str, seen: View) -> None:
     run = batch_policy(name).decide(seen).run

@@ -5,19 +5,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from qlm.agents.batching.policies.unified.capacity import answer_in_batch, capacity
-from qlm.agents.batching.policies.unified.demands import demands, tokens_left
+from qlm.agents.batching.policies.unified.demands import demands, most_left, tokens_left
 from qlm.agents.batching.policies.unified.loads import link_wait_s, loads
 from qlm.agents.batching.policies.unified.members import members
-from qlm.agents.batching.policies.unified.order import Stage, ordered, stages
+from qlm.agents.batching.policies.unified.order import (
+    RESERVE_SHARE,
+    Stage,
+    kept_for_members,
+    ordered,
+    stages,
+)
+from qlm.agents.batching.policies.unified.policy import Unified
 from qlm.agents.batching.policies.unified.prices import INSIDE_FACTOR, prices
 from qlm.agents.batching.policies.unified.turns import spare, urgent
-from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place
+from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place, View
 from qlm.domain.streaming.experience import qoe_star
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
 from qlm.rct_estimator.profiles.iteration import IterationTime
+from support.batch_drawn import views
 from support.batch_views import MACHINE, PACE, Row, view
 
 SLOPED = MACHINE._replace(
@@ -42,7 +51,7 @@ def test_every_objective_becomes_slack_and_pace() -> None:
     seen = view(
         Row("new reader", arrival_s=3.0, rate=5.0, ttft_s=1.0),
         Row("reader", arrival_s=3.0, rate=5.0, ttft_s=1.0, generated=4, read_end_s=7.5, late_s=0.25),
-        # 150 tokens to come take 3 s.
+        # 300 tokens, two deviations above the mean, take 6 s; the pace is for 150.
         Row("deadline", deadline_s=20.0),
         Row("new first token", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5),
         Row("answered", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5, generated=1, read_end_s=4.0),
@@ -50,7 +59,7 @@ def test_every_objective_becomes_slack_and_pace() -> None:
         now_s=5.0,
     )
     needs = demands(seen)
-    np.testing.assert_allclose(needs.slack_s, [-1.0, 2.5, 12.0, 0.5, inf, inf])
+    np.testing.assert_allclose(needs.slack_s, [-1.0, 2.5, 9.0, 0.5, inf, inf])
     np.testing.assert_allclose(needs.pace, [5.0, 5.0, 10.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(needs.idle_s, [1.0, 0.25, 0.0, 0.0, 0.0, 0.0])
     assert needs.reads.tolist() == [True, True, False, True, False, False]
@@ -60,19 +69,19 @@ def test_every_objective_becomes_slack_and_pace() -> None:
 def test_of_a_reader_and_a_deadline_the_tighter_counts() -> None:
     both: dict[str, Any] = {"arrival_s": -1.0, "rate": 5.0, "ttft_s": 1.0, "generated": 4}
     seen = view(
-        Row("deadline", read_end_s=4.0, deadline_s=5.84, **both),
-        Row("reader", read_end_s=2.0, deadline_s=5.84, **both),
+        Row("deadline", read_end_s=4.0, deadline_s=8.84, **both),
+        Row("reader", read_end_s=2.0, deadline_s=8.84, **both),
     )
     needs = demands(seen)
-    # 146 tokens take 2.92 s.
+    # 296 tokens take 5.92 s; the pace is for 146.
     np.testing.assert_allclose(needs.slack_s, [2.92, 2.0])
-    np.testing.assert_allclose(needs.pace, [25.0, 25.0])
+    np.testing.assert_allclose(needs.pace, [146 / 8.84] * 2)
     assert needs.timed.tolist() == [True, False]
 
 
 def test_a_deadline_is_hopeless_once_half_of_the_service_time_is_left() -> None:
     needs = demands(view(Row("late", deadline_s=1.6), Row("hopeless", deadline_s=1.4)))
-    np.testing.assert_allclose(needs.slack_s, [-1.4, inf])
+    np.testing.assert_allclose(needs.slack_s, [-4.4, inf])
     assert needs.timed.tolist() == [True, False]
     assert needs.pace[1] == 0
 
@@ -80,6 +89,12 @@ def test_a_deadline_is_hopeless_once_half_of_the_service_time_is_left() -> None:
 def test_the_tokens_to_come_are_estimated_on_the_safe_side() -> None:
     seen = view(*(Row(str(tokens), generated=tokens) for tokens in (0, 60, 100, 500)))
     assert tokens_left(seen).tolist() == [150, 90, 50, 50]
+    assert most_left(seen).tolist() == [300, 240, 200, 50]
+
+
+def test_of_equal_answers_none_exceeds_the_mean() -> None:
+    seen = view(Row("new"), pace=PACE._replace(answer_square_mean=PACE.answer_mean**2))
+    assert most_left(seen).tolist() == [100]
 
 
 def test_capacity_counts_the_answers_in_the_batch_and_the_prompts() -> None:
@@ -265,3 +280,26 @@ def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
         "new, better rank", "new, worse rank", "batch inside", "batch early", "batch late",
     ]  # fmt: skip
     assert sorted(set(stage.tolist())) == list(range(Stage.BEST_EFFORT + 1))
+
+
+def test_best_effort_requests_come_in_if_they_leave_a_tenth_of_what_members_take() -> None:
+    member, resident, first, second = range(4)
+    stage = np.array([Stage.READER, Stage.RESIDENT, Stage.BEST_EFFORT, Stage.BEST_EFFORT])
+    needed = np.array([50, 30, 10, 6])
+    rows = np.array([member, resident, first, second])
+    kept = [kept_for_members(stage, rows, needed, blocks).tolist() for blocks in (94, 95, 100, 101)]
+    assert kept == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3]]
+    alone = np.array([resident, first, second])
+    assert kept_for_members(stage, alone, needed, 46).tolist() == alone.tolist()
+
+
+@given(seen=views())
+def test_no_more_blocks_than_a_tenth_of_the_members_are_left_to_waste(seen: View) -> None:
+    run = Unified().decide(seen).run
+    takes = {id: int(seen.needed_blocks[row]) for row, id in enumerate(seen.ids)}
+    left = seen.machine.kv_blocks - sum(takes[id] + 1 for id in run)
+    reserve = RESERVE_SHARE * sum(takes[id] for id in run)
+    for row, id in enumerate(seen.ids):
+        if id not in run and len(run) < seen.machine.seqs_max:
+            kept_out = seen.place[row] == Place.OUTSIDE
+            assert takes[id] + 1 > left - reserve * kept_out

@@ -1,12 +1,12 @@
 """Why a plan leaves an instance idle beside work: its costs, with that work elsewhere and there."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Final
 
 from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuTime
-from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import Plan, PlannedGroup, Problem
 from qlm.planner.verify.referee import verify
 
@@ -41,9 +41,10 @@ def comparison(
     kind = next((each.kind for each in problem.instances if each.id == instance), None)
     if kind is None:
         return "the plan does not know the instance"
-    if any(group.model in models for group in _groups(problem, plan, instance)):
+    groups = {group.id: group for group in problem.groups if group.model in models}
+    if any(id in groups for id in plan.queues.get(instance, ())):
         return "the plan has some of it here"
-    first = _first_elsewhere(problem, plan, models)
+    first = _first(plan, groups)
     if first is None:
         return "no plan has it yet"
     group, where = first
@@ -55,23 +56,16 @@ def comparison(
     return f"{planned}: the plan costs {there_s:.2f} s, and {here_s:.2f} s with them here"
 
 
-def _groups(problem: Problem, plan: Plan, instance: InstanceId) -> list[PlannedGroup]:
-    by_id = {group.id: group for group in problem.groups}
-    return [by_id[id] for id in plan.queues.get(instance, ()) if id in by_id]
-
-
-def _first_elsewhere(
-    problem: Problem, plan: Plan, models: Collection[ModelId]
-) -> tuple[PlannedGroup, InstanceId] | None:
-    """Return the group nearest to the head of a queue, and its instance."""
+def _first(plan: Plan, groups: Mapping[GroupId, PlannedGroup]) -> tuple[PlannedGroup, InstanceId] | None:
+    """Return that of the groups which is nearest to the head of a queue, and its instance."""
     found = (
-        (place, instance, group)
-        for instance in plan.queues
-        for place, group in enumerate(_groups(problem, plan, instance))
-        if group.model in models
+        (place, instance, id)
+        for instance, queue in plan.queues.items()
+        for place, id in enumerate(queue)
+        if id in groups
     )
-    first = min(found, key=lambda each: each[:2], default=None)
-    return None if first is None else (first[2], first[1])
+    first = min(found, default=None)
+    return None if first is None else (groups[first[2]], first[1])
 
 
 def _moved(plan: Plan, group: PlannedGroup, instance: InstanceId) -> Plan:

@@ -185,7 +185,7 @@ def note(
         again_ns[group.id] = next_ns, pause_ns
     if len(opened) == len(log.open) and again_ns == log.again_ns:
         return log
-    demoted = {each.cls: _demoted(classes, each.cls) for each in opened}
+    demoted = {cls: _demoted(classes, cls) for cls in dict.fromkeys(each.cls for each in opened)}
     return replace(
         log,
         open=tuple(opened),

@@ -57,15 +57,16 @@ def expected_waits(
     served = serve(ProblemIndex.of(problem), plan)
     classes = {group.id: group.cls for group, _ in snapshot.groups}
     visited_s = {} if patience is None else _visited_s(snapshot, problem, served, patience)
-    return {
-        each.group.id: ExpectedWait(
-            planned=each.leaves(),
-            leaves=_moved(each.leaves(), visited_s.get(each.group.id)),
-            answer=_answer(snapshot, each, classes.get(each.group.id)),
+    waits: dict[GroupId, ExpectedWait] = {}
+    for each in served:
+        id, planned = each.group.id, each.leaves()
+        waits[id] = ExpectedWait(
+            planned=planned,
+            leaves=_moved(planned, visited_s.get(id)),
+            answer=_answer(snapshot, each, classes.get(id)),
             turn=_turn(snapshot.instances[each.instance.id], each.group.model),
         )
-        for each in served
-    }
+    return waits
 
 
 def _turn(instance: InstanceSnapshot, model: ModelId) -> Turn:

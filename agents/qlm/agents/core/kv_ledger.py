@@ -80,7 +80,7 @@ class KvLedger:
     @property
     def in_batch(self) -> int:
         """Requests in the batch, at most its slots."""
-        return min(self.running, self.seqs_max)
+        return self.running if self.running < self.seqs_max else self.seqs_max
 
     @property
     def overcommitted(self) -> int:

@@ -163,15 +163,16 @@ class RequestTable:
 
     def ready_for(self, model: ModelId) -> ReadyRequests:
         """Return the requests of a model that wait for a batch slot."""
-        if model not in self._ready_by_model:
-            self._ready_by_model[model] = ReadyRequests()
-        return self._ready_by_model[model]
+        ready = self._ready_by_model.get(model)
+        if ready is None:
+            ready = self._ready_by_model[model] = ReadyRequests()
+        return ready
 
     def ready_except(self, model: ModelId | None) -> list[TrackedRequest]:
         """Return the requests of all other models that wait for a batch slot."""
         if not self._ready:
             return []
-        others = (ready for key, ready in self._ready_by_model.items() if key != model and ready)
+        others = [ready for key, ready in self._ready_by_model.items() if key != model and ready]
         return [tracked for ready in others for tracked in ready]
 
     def ready_work(self) -> tuple[StagedWork, ...]:

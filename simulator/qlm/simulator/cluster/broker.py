@@ -56,8 +56,10 @@ class SimulatedBroker:
         """Deliver up to `limit` messages to an instance."""
         taken: list[tuple[Delivery, Request]] = []
         source = self._queues.get(queue)
+        if source is None:
+            return taken
         unacknowledged = self._unacknowledged.setdefault(to, {})
-        while source is not None and len(taken) < limit and (message := source.pop()) is not None:
+        while len(taken) < limit and (message := source.pop()) is not None:
             unacknowledged[message.number] = (queue, message)
             delivery = Delivery(queue, message.number, b"", message.redelivered)
             taken.append((delivery, message.request))

@@ -42,7 +42,7 @@ class EventQueue:
         self.events = 0
         self._stopped = False
         self._heap: list[tuple[int, int, int, int, Callable[[Any], None], Any]] = []
-        self._numbers = itertools.count()
+        self._next_number = itertools.count().__next__
 
     def schedule(
         self, at_ns: int, rank: Rank, entity: int, do: Callable[[Any], None], what: Any = None
@@ -54,7 +54,7 @@ class EventQueue:
         """
         if at_ns < self.now_ns:
             raise InvalidValueError("at_ns", at_ns, f"{self.now_ns} or later")
-        heappush(self._heap, (at_ns, rank, entity, next(self._numbers), do, what))
+        heappush(self._heap, (at_ns, rank, entity, self._next_number(), do, what))
 
     def run(self, until_ns: int, events_max: int) -> None:
         """Execute up to `events_max` events, those at `until_ns` included, or until `stop`."""

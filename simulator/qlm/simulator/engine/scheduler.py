@@ -310,10 +310,10 @@ class Scheduler:
 
     def _decode(self, iterations: int) -> None:
         """Advance the decoding sequences: fill blocks, and allocate new ones while iterations follow."""
-        decodes = self.decodes
+        decodes, at_boundary = self.decodes, self.decodes.at_boundary
         last = decodes.iteration + iterations
         for at in range(decodes.iteration + 1, last + 1):
-            if full := decodes.at_boundary(at):
+            if full := at_boundary(at):
                 for sequence in full:
                     if not sequence.private:
                         self._cache.fill_last(sequence)

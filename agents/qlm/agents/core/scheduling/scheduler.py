@@ -103,10 +103,11 @@ def _limit_concurrency(state: AgentState, now_ns: int) -> list[Action]:
 
 
 def _may_overcommit(state: AgentState, model: ModelId, now_ns: int) -> bool:
-    ready, last = state.requests.ready_for(model), state.queue.last_slo_start
-    if len(ready) > ready.new:
-        return False  # Preempted requests wait for a slot; nothing may be queued in front of them.
-    return last is None or now_ns - last.at_ns >= OVERCOMMIT_AFTER_NS
+    last = state.queue.last_slo_start
+    if last is not None and now_ns - last.at_ns < OVERCOMMIT_AFTER_NS:
+        return False
+    ready = state.requests.ready_for(model)
+    return len(ready) <= ready.new  # Else preempted requests wait for a slot; nothing may go before them.
 
 
 def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
@@ -149,7 +150,7 @@ def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> boo
 
 def _goes_first(state: AgentState, head: Group | None, tracked: TrackedRequest) -> bool:
     """Return True if the head precedes a READY request. Within a class the first pulled goes first."""
-    if head is None or head.cls == tracked.request.cls:
+    if head is None or head.cls is tracked.request.cls or head.cls == tracked.request.cls:
         return False
     return state.queue.urgency[:2] < tracked.urgency[:2]
 

@@ -32,8 +32,9 @@ def activity(state: AgentState, waiting: WaitingModels, now_ns: int) -> Activity
 def generates_still(state: AgentState, now_ns: int) -> bool:
     """Return whether the instance generates for the model of its last observation, a recent one."""
     engines = state.engines
-    generates = bool(state.requests.calls) and engines.swapping_to is None
-    return generates and state.stats.gpu_time.generates(engines.active, now_ns)
+    if not state.requests.calls or engines.swapping_to is not None:
+        return False
+    return state.stats.gpu_time.generates(engines.active, now_ns)
 
 
 def waiting_here(state: AgentState) -> frozenset[ModelId]:

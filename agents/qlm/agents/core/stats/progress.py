@@ -115,7 +115,7 @@ class ProgressWatch:
         self._silent_ns = 0 if advanced or not self._ran else self._silent_ns + passed_ns
         self._ran = bool(requests.calls)
         # Without free blocks the engine may have preempted a request, which then waits for others to end.
-        self._scarce |= not requests.kv.free_blocks
+        self._scarce = self._scarce or not requests.kv.free_blocks
         self._unlooked_ns += passed_ns
         silence_ns = round(silence_s * 1e9)
         due = self._unlooked_ns >= min(LOOK_MAX_NS, silence_ns // LOOKS)
@@ -158,7 +158,9 @@ class ProgressWatch:
 
     def strikes(self, kind: str, now_ns: int) -> int:
         """Return the recent strikes of a kind."""
-        recent = [at_ns for at_ns in self._strike_times_ns.get(kind, ()) if now_ns - at_ns < STRIKES_NS]
+        if kind not in self._strike_times_ns:
+            return 0
+        recent = [at_ns for at_ns in self._strike_times_ns[kind] if now_ns - at_ns < STRIKES_NS]
         self._strike_times_ns[kind] = recent
         return len(recent)
 

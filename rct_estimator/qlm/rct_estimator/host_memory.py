@@ -160,6 +160,8 @@ def _evict_to_fit(
 ) -> SleepPlan | None:
     """Evict no more than needed until the rest fits; None if it cannot fit."""
     used = use.bytes(costs)
+    if used <= budget_bytes:
+        return SleepPlan(tier)
     drop, stop = [], []
     for model in _eviction_order(use.prefetched, later):
         if used > budget_bytes:
@@ -182,6 +184,8 @@ def _loss_s(
     plan: SleepPlan, use: HostMemoryUse, costs: Mapping[ModelId, SwapCost], later: Sequence[ModelId]
 ) -> float:
     """Return the expected loss of seconds by the evictions of a plan."""
+    if not plan.stop and not plan.drop:
+        return 0.0
     ages = dict(zip(reversed(tuple(use.asleep)), count(1), strict=False))
     stopped = sum(
         costs[model].saves_s(use.asleep[model]) * (1.0 if model in later else 0.5 ** ages[model])

@@ -5,7 +5,7 @@ these times are kept by kind and model, and `min` finds the earliest.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from qlm.domain.ids import ModelId
@@ -26,18 +26,18 @@ class _Pool:
     Attributes:
         schedules: Indices among all schedules, ascending.
         ready_s: Earliest start on each of them, by model; seconds from now.
-        swaps_s: Rows of `ready_s`, each with its model and its swaps by tier.
+        cold_s: Rows of `ready_s`, each with the time of a cold swap to its model.
     """
 
     schedules: list[int]
     ready_s: dict[ModelId, _Row]
-    swaps_s: list[tuple[ModelId, _Row, Mapping[SwapTier, float]]]
+    cold_s: list[tuple[_Row, float]]
 
     @classmethod
     def of(cls, kind: Kind, swaps: Swaps, models: Iterable[ModelId]) -> "_Pool":
         """Return the pool without schedules."""
         rows: dict[ModelId, _Row] = {model: [] for model in models if model in kind.models}
-        return cls([], rows, [(model, row, swaps.by_tier_s(model)) for model, row in rows.items()])
+        return cls([], rows, [(row, swaps.by_tier_s(model)[SwapTier.COLD]) for model, row in rows.items()])
 
 
 class EarliestStarts:
@@ -68,13 +68,15 @@ class EarliestStarts:
         """Update the times of a schedule that has another end than before."""
         schedule, place = self._lanes[at], self._places[at]
         clock_s, _, loaded, asleep = schedule.last
-        leave_s, tiers = schedule.leave_s(schedule.last), dict(asleep)
-        # `Schedule.ready_s` of each model, at once.
-        for model, row, takes_s in self._pools[schedule.instance.kind].swaps_s:
-            if model == loaded:
-                row[place] = clock_s
-            else:
-                row[place] = leave_s + takes_s[tiers.get(model, SwapTier.COLD)]
+        leave_s, pool = schedule.leave_s(schedule.last), self._pools[schedule.instance.kind]
+        # `Schedule.ready_s` of each model, at once: most are cold.
+        for row, cold_s in pool.cold_s:
+            row[place] = leave_s + cold_s
+        for model, tier in asleep:
+            if model in pool.ready_s:
+                pool.ready_s[model][place] = leave_s + schedule.swaps.by_tier_s(model)[tier]
+        if loaded in pool.ready_s:
+            pool.ready_s[loaded][place] = clock_s
 
     def first(self, group: PlannedGroup, *, home: int | None = None, move_s: float = 0.0) -> int | None:
         """Find the schedule on which an appended group would end first.

@@ -52,7 +52,10 @@ class Swaps:
 
 def tier_of(asleep: Asleep, model: ModelId) -> SwapTier:
     """Return the tier of a model that is not awake."""
-    return next((tier for each, tier in asleep if each == model), SwapTier.COLD)
+    for each, tier in asleep:
+        if each == model:
+            return tier
+    return SwapTier.COLD
 
 
 def swap_cost(cost: ModelCost) -> SwapCost:

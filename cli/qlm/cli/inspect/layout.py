@@ -81,7 +81,7 @@ def lines(table: Table, width: int) -> Iterator[str]:
         yield from _tab_separated(table)
         return
     if table.title:
-        yield table.title
+        yield from wrapped(table.title, width)
     kept = _that_fit(table, width)
     if kept is None:
         yield from _blocks(table, width)

@@ -5,6 +5,7 @@ from typing import Any
 
 from qlm.cli.inspect import render
 from qlm.cli.inspect.layout import Table
+from qlm.controller.core.problem import accelerator_of
 from qlm.domain.ids import InstanceId
 from qlm.planner.method_names import KEPT
 from qlm.planner.problem import Instance, Plan, Problem
@@ -154,7 +155,7 @@ def relative(seconds: float) -> str:
 def _heading(instance: Instance) -> str:
     loaded = instance.loaded_model or "nothing"
     busy = f", busy for {around(instance.busy)}" if instance.busy.mean else ""
-    return f"{instance.id} ({instance.kind}): {loaded} loaded{busy}"
+    return f"{instance.id} ({accelerator_of(instance.kind)}): {loaded} loaded{busy}"
 
 
 def _cells(row: GroupRow, model: str) -> tuple[object, ...]:

@@ -84,14 +84,28 @@ class Packing:
             chosen = np.concatenate((chosen, self._behind(order[first:], first, left, slots - first)))
         return np.concatenate((self.fixed, chosen)) if len(self.fixed) else chosen
 
-    def _behind(self, order: Ints, count: int, left: int, slots: int) -> Ints:
-        """Return the rows that still fit, one by one, behind one that did not."""
+    def behind(self, rows: Ints, order: Ints, *, kept_free: float = 0) -> Ints:
+        """Return rows that fit together, and those of an order that fit behind them, one by one.
+
+        Args:
+            rows: Rows as `rows` returns them.
+            order: Other rows, most wanted first, none of them pinned inside.
+            kept_free: Blocks that each of these leaves free, unless growth keeps more.
+        """
+        left, slots = self._blocks - int(self.needed[rows].sum()), self._slots - len(rows)
+        if slots <= 0 or left <= 0:
+            return rows
+        count = len(rows) - len(self.fixed)
+        return np.concatenate((rows, self._behind(order, count, left, slots, kept_free)))
+
+    def _behind(self, order: Ints, count: int, left: int, slots: int, kept_free: float = 0) -> Ints:
+        """Return the rows that still fit, one by one, behind `count` others."""
         chosen: list[int] = []
         count += len(self.fixed) + 1
         order = order[self.needed[order] + self._growth[order] * count <= left] if count > 1 else order
         takes, grows = self.needed[order].tolist(), self._growth[order].tolist()
         for row, blocks, growth in zip(order.tolist(), takes, grows, strict=True):
-            if blocks + (growth * count if count > 1 else 0) <= left:
+            if blocks + max(growth * count if count > 1 else 0, kept_free) <= left:
                 chosen.append(row)
                 left, count = left - blocks, count + 1
                 if len(chosen) == slots or left <= 0:

@@ -22,9 +22,7 @@ def test_the_batch_fits_and_keeps_pinned_requests(name: str, seen: View) -> None
     assert set(pinned) <= set(rows)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PACKED if name != "unified"]
-)  # it keeps some: its own tests
+@pytest.mark.parametrize("name", FILLING)
 @given(seen=views())
 def test_blocks_are_not_left_to_waste(name: str, seen: View) -> None:
     run = batch_policy(name).decide(seen).run

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from qlm.agents.batching.packing import Packing
 from qlm.agents.batching.policies.unified.capacity import answer_in_batch, capacity
 from qlm.agents.batching.policies.unified.demands import demands, most_left, tokens_left
 from qlm.agents.batching.policies.unified.loads import link_wait_s, loads
@@ -14,8 +15,8 @@ from qlm.agents.batching.policies.unified.members import members
 from qlm.agents.batching.policies.unified.order import (
     RESERVE_SHARE,
     Stage,
-    kept_for_members,
     ordered,
+    packed,
     stages,
 )
 from qlm.agents.batching.policies.unified.policy import Unified
@@ -283,23 +284,48 @@ def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
 
 
 def test_best_effort_requests_come_in_if_they_leave_a_tenth_of_what_members_take() -> None:
-    member, resident, first, second = range(4)
     stage = np.array([Stage.READER, Stage.RESIDENT, Stage.BEST_EFFORT, Stage.BEST_EFFORT])
-    needed = np.array([50, 30, 10, 6])
-    rows = np.array([member, resident, first, second])
-    kept = [kept_for_members(stage, rows, needed, blocks).tolist() for blocks in (94, 95, 100, 101)]
-    assert kept == [[0, 1], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3]]
-    alone = np.array([resident, first, second])
-    assert kept_for_members(stage, alone, needed, 46).tolist() == alone.tolist()
+    rows = [Row(str(tokens), prompt=tokens - 1) for tokens in (800, 480, 160, 96)]  # 50, 30, 10, 6 blocks
+    order = np.arange(4)
+
+    def run(blocks: int, *rows_of_order: int) -> list[int]:
+        seen = view(*rows, machine=MACHINE._replace(kv_blocks=blocks))
+        return [int(row) for row in packed(Packing(seen), stage, np.array(rows_of_order))]
+
+    # Who does not fit is passed over for one who does.
+    kept = [run(blocks, *order) for blocks in (90, 91, 94, 95, 100, 101)]
+    assert kept == [[0, 1], [0, 1, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2], [0, 1, 2, 3]]
+    assert run(49, 1, 2, 3) == [1, 2, 3]  # without members there is only room for growth
+
+
+def test_behind_a_long_best_effort_request_the_cache_is_filled_with_short_ones() -> None:
+    rows = [
+        *(
+            Row(f"reader {n}", Place.INSIDE, prompt=780, generated=20, rate=5.0, ttft_s=1.0)
+            for n in range(10)
+        ),
+        Row("long", prompt=7_519),
+        *(Row(f"short {n}", prompt=159) for n in range(40)),
+    ]
+    seen = view(*rows, machine=MACHINE._replace(kv_blocks=1000))
+    assert {f"short {n}" for n in range(40)} <= set(Unified().decide(seen).run)
+
+
+def stages_of(seen: View) -> dict[str, int]:
+    needs, load = demands(seen), loads(seen)
+    part = members(seen, needs, capacity(seen), inf)
+    due = urgent(seen, needs, part, load.takes_s, link_wait_s(seen))
+    found = stages(seen, needs, part, due, spare(seen, needs, part, load.takes_s))
+    return dict(zip(seen.ids, found.tolist(), strict=True))
 
 
 @given(seen=views())
 def test_no_more_blocks_than_a_tenth_of_the_members_are_left_to_waste(seen: View) -> None:
-    run = Unified().decide(seen).run
+    run, stage = Unified().decide(seen).run, stages_of(seen)
     takes = {id: int(seen.needed_blocks[row]) for row, id in enumerate(seen.ids)}
-    left = seen.machine.kv_blocks - sum(takes[id] + 1 for id in run)
-    reserve = RESERVE_SHARE * sum(takes[id] for id in run)
-    for row, id in enumerate(seen.ids):
+    left = seen.machine.kv_blocks - sum(takes[id] for id in run)
+    reserve = RESERVE_SHARE * sum(takes[id] for id in run if stage[id] < Stage.RESIDENT)
+    for id in seen.ids:
         if id not in run and len(run) < seen.machine.seqs_max:
-            kept_out = seen.place[row] == Place.OUTSIDE
-            assert takes[id] + 1 > left - reserve * kept_out
+            kept_free = max(len(run) + 1, reserve if stage[id] == Stage.BEST_EFFORT else 0)
+            assert takes[id] + kept_free > left

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from qlm.agents.batching.packing import Packing
 from qlm.agents.batching.policies.unified.demands import Demands
 from qlm.agents.batching.view import Flags, Floats, Ints, View
 
@@ -52,16 +53,15 @@ def ordered(view: View, needs: Demands, stage: Ints, price: Floats) -> Ints:
     return np.asarray(np.lexsort((within, rank, stage)), np.int64)
 
 
-def kept_for_members(stage: Ints, rows: Ints, needed: Ints, kv_blocks: int) -> Ints:
-    """Return the rows of a batch without those best-effort requests that would soon be preempted again.
+def packed(packing: Packing, stage: Ints, order: Ints) -> Ints:
+    """Return the rows that fit together; best-effort ones come in only if a reserve for the members is left.
 
     Args:
+        packing: The view's packing.
         stage: Stage of each request.
-        rows: The batch, most wanted first.
-        needed: Blocks that each request takes.
-        kv_blocks: Blocks in all.
+        order: Rows, most wanted first, best-effort ones outside last.
     """
-    of_rows, blocks = stage[rows], needed[rows]
-    comes = of_rows == Stage.BEST_EFFORT
-    reserve = RESERVE_SHARE * int(blocks[of_rows < Stage.RESIDENT].sum())
-    return np.asarray(rows[~comes | (np.cumsum(blocks) <= kv_blocks - reserve)])
+    comes = stage[order] == Stage.BEST_EFFORT
+    rows = packing.rows(order[~comes], skips=True)
+    reserve = RESERVE_SHARE * int(packing.needed[rows[stage[rows] < Stage.RESIDENT]].sum())
+    return packing.behind(rows, order[comes], kept_free=reserve)

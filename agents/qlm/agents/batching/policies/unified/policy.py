@@ -10,7 +10,7 @@ from qlm.agents.batching.policies.unified.capacity import capacity
 from qlm.agents.batching.policies.unified.demands import Demands, demands
 from qlm.agents.batching.policies.unified.loads import Loads, link_wait_s, loads
 from qlm.agents.batching.policies.unified.members import members
-from qlm.agents.batching.policies.unified.order import kept_for_members, ordered, stages
+from qlm.agents.batching.policies.unified.order import ordered, packed, stages
 from qlm.agents.batching.policies.unified.prices import prices
 from qlm.agents.batching.policies.unified.speed import (
     readers_falling_behind,
@@ -75,12 +75,11 @@ class Unified:
     def _batch(self, view: View, needs: Demands, load: Loads) -> Ints:
         """Return the rows to run: what fits into memory and slots, and no more than speed allows."""
         stage, order = self._order(view, needs, load)
-        packing, kv_blocks = Packing(view), view.machine.kv_blocks
-        rows = kept_for_members(stage, packing.rows(order, skips=True), packing.needed, kv_blocks)
+        packing = Packing(view)
+        rows = packed(packing, stage, order)
         if not readers_falling_behind(view, needs, stage, rows).any():
             return rows
-        rows = packing.rows(who_runs_first(view, stage, order), skips=True)
-        rows = kept_for_members(stage, rows, packing.needed, kv_blocks)
+        rows = packed(packing, stage, who_runs_first(view, stage, order))
         reads = readers_falling_behind(view, needs, stage, rows)
         if not reads.any():
             return rows  # what made it too slow is outside: a shorter batch would only stop readers in time

@@ -45,8 +45,9 @@ ROUTE: Final = "/v1/completions"
 DEADLINE_S: Final = 2.0
 """Of an interactive request; it takes some 0.8 s in a full engine."""
 
+LINES_MAX: Final = 50_000
 WARM_UP_S: Final = 10.0
-"""Interactive traffic before the first arm: the first plan after a start waits for compiled code."""
+"""Interactive traffic before the first arm: directly after a start more are late."""
 
 ALONE_S_MAX: Final = 300.0
 """Longest arm without a batch."""
@@ -109,6 +110,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/batch-beside.json"))
     options = parser.parse_args(arguments)
+    if not 0 < options.load < 1 or not 1 <= options.lines <= LINES_MAX:
+        parser.error(f"--load is above 0 and below 1, --lines 1 to {LINES_MAX}")
     made = uvloop.run(_run(options.lines, options.load, options.seed))
     found = asdict(made) | {"share": made.share, "missed": made.missed}
     setups.save(options.out, {"machine": setups.machine(), **found})

@@ -109,6 +109,19 @@ def test_lines_of_a_batch_may_name_adapters(client: openai.OpenAI) -> None:
     }
 
 
+def test_requests_are_listed_by_adapter_and_by_base(served: QlmProcess, client: openai.OpenAI) -> None:
+    for name in ("clerk", "mistral-7b"):
+        said(client, name)
+
+    def listed(model: str) -> set[str]:
+        query: dict[str, str | int] = {"model": model, "limit": 1000}
+        answer = httpx.get(f"{served.admin_url}/admin/v1/requests", params=query).json()
+        return {each["model"] for each in answer["requests"]}
+
+    assert listed("clerk") == {"clerk"}
+    assert {"clerk", "mistral-7b"} <= listed("mistral-7b")
+
+
 def test_an_unknown_adapter_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="expected one of mistral-7b, poet, clerk, llama-3-8b"):
         said(client, "nobody")

@@ -24,4 +24,4 @@ async def test_requests_that_wait_and_are_late_are_counted_by_state(tmp_path: Pa
                 )
                 assert sent.status_code == 202
         said = await asyncio.to_thread(late_already, operators)
-        assert said is not None and ": 2 queued, of the newest 1000 requests" in said
+        assert said == "late, and so without a deadline in the plan: 2 wait (`qlm requests --late`)"

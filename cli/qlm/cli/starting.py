@@ -128,8 +128,8 @@ def run(
     try:
         level = logs.number()
         config = configure()
-        check(config, str(where or "the command line"))
         chosen = roles(config)
+        check(config, str(where or "the command line"), chosen.instances)
         check_listeners(
             config,
             str(where or "the command line"),

@@ -99,7 +99,8 @@ class Demote:
     """Release the lease of a request whose objective is decided, and move it to its late class.
 
     `request` has the late class already; its message moves to the queue of that class. Mostly it can no
-    longer meet its deadline; one that was `evicted` has had the first token that it was promised.
+    longer meet its deadline. `evicted` says that it leaves the engine by this step, after the first token
+    that it was promised; one that waited preempted may have had that, too.
     """
 
     request: Request

@@ -56,9 +56,20 @@ def test_vllm_is_started_with_adapters_and_their_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("settings", ["{", "[]", "{}", '{"r": "8"}', '{"r": 0}'])
 def test_a_folder_without_usable_settings_is_named_at_the_start(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "tokenizer.json").touch()
     path = adapter_in(tmp_path / "poet", settings)
-    with pytest.raises(ConfigError, match=r"file: the path of the adapter poet is .*adapter_config\.json"):
-        check(configured([{"id": "poet", "path": path}]), "file")
+    adapters = [{"id": name, "path": path} for name in ("poet", "clerk")]
+    config = configured(adapters, engine="vllm", path=str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        check(config, "file")
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" is ")[0] for line in lines] == [
+        "file: the path of the adapter poet",
+        "file: the path of the adapter clerk",
+    ]
+    assert all("adapter_config.json" in line for line in lines)
+    check(config, "file", instances=())  # a process that starts no engine of the model reads no adapter
+    check(configured(adapters), "file")  # nor does an emulated engine
 
 
 def test_only_an_engine_that_is_attached_to_needs_no_path(tmp_path: Path) -> None:

@@ -347,6 +347,12 @@ def test_late_classes_of_a_model_are_one_finding_with_one_cure() -> None:
     )
 
 
+def test_requests_that_ended_without_an_answer_need_no_instance() -> None:
+    refused = a_late_class(6, 6) | {"mean_late_by_s": None, "max_late_by_s": None}
+    remedy = findings([an_instance("a")], attainment=[refused])["objective deadline-2s of m"].remedy
+    assert remedy.startswith("they ended without an answer")
+
+
 def test_long_findings_are_indented_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Finding("engine", False, "one two " * 30, "three four " * 30)
     monkeypatch.setattr("qlm.cli.inspect.doctor.examine", lambda client: [found])
@@ -355,6 +361,8 @@ def test_long_findings_are_indented_on_a_terminal(monkeypatch: pytest.MonkeyPatc
     assert lines[0].startswith("bad  engine: one two") and len(lines) > 8
     assert all(each.startswith("      ") for each in lines[1:])
     assert max(map(len, lines)) <= 60
+    monkeypatch.setattr("qlm.cli.inspect.doctor.examine", lambda client: [Finding("disk", True, "room")])
+    assert CliRunner().invoke(main, ["doctor"]).output == "ok   disk: room\n"
 
 
 def test_the_controllers_recommendation_is_what_to_add() -> None:

@@ -49,6 +49,7 @@ def test_without_options_it_is_what_serve_has_by_itself(tmp_path: Path) -> None:
     [
         (("--model", "mistral-7", "--accelerator", "A10"), "mistral-7b"),
         (("--model", "mistral-7b", "--accelerator", "A1O"), "A10"),
+        (("--model", "mistral-7b", "--accelerator", "a100"), "A100"),
     ],
 )
 def test_what_could_not_be_served_is_not_written(words: tuple[str, ...], meant: str, tmp_path: Path) -> None:
@@ -56,6 +57,33 @@ def test_what_could_not_be_served_is_not_written(words: tuple[str, ...], meant: 
     done = init(*words, file)
     assert (done.exit_code, file.exists()) == (2, False)
     assert done.stderr.rstrip().endswith(f"; did you mean {meant}?")
+
+
+def test_a_model_that_no_single_gpu_holds_gets_as_many_as_it_needs(tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    assert init("--model", "llama-70b", "--accelerator", "A100", file).exit_code == 0
+    assert [each.gpus for each in load_config(file, {}, {}).instances] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--slo", "deadline_ms=1e400"), "--slo is 'deadline_ms=1e400'"),
+        (("--slo", "deadline_ms=nan"), "--slo is 'deadline_ms=nan'"),
+        (("--slo", "deadline_ms=1,deadline_ms=2"), "--slo is 'deadline_ms=1,deadline_ms=2'"),
+        (("--slo", ""), "--slo is ''"),
+        (
+            ("--model", "mistral-7b", "--model", "mistral-7b"),
+            "--model is 'mistral-7b'; expected each model once",
+        ),
+        (("--accelerator", ""), "--accelerator is ''"),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(words: tuple[str, ...], named: str) -> None:
+    done = init(*words)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert named in line
 
 
 def test_it_takes_models_accelerators_and_an_objective(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.options import EmulateOptions
 from qlm.simulator.emulation.server import EmulatedServer
 from qlm.simulator.engine.residency import ResidentEngine
+from qlm.simulator.engine.token_chain import digests
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 MS = 1_000_000
@@ -448,3 +449,10 @@ def test_an_adapter_answers_in_its_own_way_and_shares_no_cached_block_with_its_b
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "model")
 
     run(scenario, adapters=("poet", "clerk"))
+
+
+def test_a_prompt_that_begins_like_the_name_of_an_adapter_is_not_taken_for_one() -> None:
+    name = "sixteen-letters!"
+    prompt = list(range(100, 132))
+    assert not set(digests([*name.encode(), *prompt], 16)) & set(digests(prompt, 16, name))
+    assert digests(prompt, 16, name) == digests(prompt, 16, name) != digests(prompt, 16)

@@ -132,7 +132,8 @@ def requests_command(
     else:
         flag = "true" if late else None
         query = {"state": state, "model": model, "late": flag, "task": task, "limit": limit}
-        _show(client.get("/admin/v1/requests", **query), as_json, render.requests)
+        notes = ["(looked for among the newest 1000 requests)"] if late or task else []
+        _show(client.get("/admin/v1/requests", **query), as_json, lambda data: render.requests(data, notes))
 
 
 @click.command("doctor")
@@ -146,7 +147,7 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     from rich.text import Text
 
     from qlm.cli.inspect.doctor import examine
-    from qlm.cli.inspect.layout import wrapped
+    from qlm.cli.inspect.layout import SENTENCE_MIN, wrapped
 
     config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)
@@ -155,13 +156,15 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
     else:
         out, indent = console(), " " * 6
+        room = max(SENTENCE_MIN, out.width - len(indent))
         for finding in findings:
             mark = ("ok   ", "green") if finding.ok else ("bad  ", "red")
-            first, *rest = wrapped(f"{finding.check}: {finding.detail}", out.width - len(indent))
+            first, *rest = wrapped(f"{finding.check}: {finding.detail}", room)
             # Details come from elsewhere: no markup of rich.
-            out.print(Text.assemble(mark, first))
-            for line in (*rest, *wrapped(finding.remedy, out.width - len(indent))):
-                out.print(Text(f"{indent}{line}"))
+            out.print(Text.assemble(mark, first), soft_wrap=True)
+            rest += wrapped(finding.remedy, room) if finding.remedy else []
+            for line in rest:
+                out.print(Text(f"{indent}{line}"), soft_wrap=True)
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
 

@@ -25,14 +25,15 @@ def mistakes_in_names(raw: Mapping[str, Any]) -> Iterator[str]:
     models = _items(raw, "models")
     listed = raw.get("models")
     complete = isinstance(listed, list) and len(models) == len(listed)
+    adapters = [each["id"] for model in models for each in _items(model, "adapters")]
     served = [
         (each["id"], [name for name in each.get("models") or () if isinstance(name, str)])
         for each in _items(raw, "instances")
         if isinstance(each.get("models"), list | None)
     ]
     names = [each["id"] for each in models]
-    yield from twice("models", names)
-    yield from twice("instances", [each for each, _ in served])
+    yield from twice("models", [*names, *adapters])
+    yield from twice("instances", [each["id"] for each in _items(raw, "instances")])
     if names and complete:  # else an instance may mean the one whose name is wrong
         yield from unknown_models(names, served)
 
@@ -47,7 +48,7 @@ def twice(what: str, names: Iterable[str]) -> Iterator[str]:
 def unknown_models(known: Sequence[str], served: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
     """Name models that instances serve and `models` does not have."""
     for instance, names in served:
-        for name in names:
+        for name in dict.fromkeys(names):
             if name not in known:
                 expected = f"expected one of {list(dict.fromkeys(known))}{meant(name, known)}"
                 yield f"has the model {name!r} in instance {instance}; {expected}"

@@ -13,6 +13,9 @@ LATE_MIN: Final = 2
 """One late request is chance."""
 
 
+_NO_ANSWERS: Final = "they ended without an answer: `qlm requests --late` lists them, with their outcomes"
+
+
 def late_classes(
     attainment: Sequence[Mapping[str, Any]],
     instances: Sequence[Mapping[str, Any]],
@@ -30,7 +33,8 @@ def late_classes(
         if each["missed"] >= LATE_MIN and each["missed"] > LATE_SHARE * each["judged"]:
             late.setdefault(each["model"], []).append(each)
     for model, classes in late.items():
-        remedy = _remedy(model, instances, missing)
+        answered = any(each["mean_late_by_s"] is not None for each in classes)
+        remedy = _remedy(model, instances, missing) if answered else _NO_ANSWERS
         if len(classes) > 1:
             detail = "; ".join(f"{_name(each)}: {_lateness(each)}" for each in classes)
             yield Finding(f"objectives of {model}", False, f"in the last 10 minutes, {detail}", remedy)

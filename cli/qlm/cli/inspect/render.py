@@ -197,7 +197,7 @@ TASK_COLUMNS: Final = ("task", "calls left>", "task deadline")
 """Columns of requests that belong to tasks; shown if any does."""
 
 
-def requests(data: dict[str, Any]) -> Table:
+def requests(data: dict[str, Any], notes: Sequence[str] = ()) -> Table:
     """Lay out requests."""
     columns = (
         *("request", "model", "state", "outcome", "arrived", "deadline", "late"),
@@ -224,6 +224,7 @@ def requests(data: dict[str, Any]) -> Table:
             for each in data["requests"]
         ),
         spare=("output", "prompt", "instance", "outcome", "arrived"),
+        notes=notes,
     )
 
 

@@ -1,6 +1,5 @@
 """Fetches the plan of a running QLM, with its requests and groups, from a gateway."""
 
-from collections import Counter
 from typing import Any, Final
 
 from qlm.cli.inspect import render
@@ -10,7 +9,7 @@ from qlm.planner.method_names import KEPT
 from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
 
 LATE_MAX: Final = 1000
-"""Newest requests of which a gateway tells those that are late."""
+"""Newest requests of each state among which late ones are counted."""
 
 OLD_S: Final = 30.0
 """A plan older than this is reported: a running controller stores three plans in this time."""
@@ -81,19 +80,23 @@ def fetch_clusters(client: AdminClient) -> list[dict[str, Any]]:
 
 
 def late_already(client: AdminClient) -> str | None:
-    """Say how many requests are late, so that no plan counts them any more; None if there are none.
+    """Say how many requests no plan has a deadline for any more, since they are late; None if there are none.
 
     Raises:
         AdminError: The gateway cannot be reached.
     """
-    listed = client.get("/admin/v1/requests", late="true", limit=LATE_MAX)["requests"]
-    states = Counter(each["status"] for each in listed if each["status"] != "ended")
-    if not states:
-        return None
-    by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    counts = {}
+    for state, word in (("queued", "wait"), ("running", "run"), ("parked", "are preempted")):
+        listed = client.get("/admin/v1/requests", late="true", state=state, limit=LATE_MAX)["requests"]
+        counts[word] = len(listed)
+    classes = client.get("/admin/v1/queues")["classes"]
+    # Of a long queue the newest are listed, and late are the oldest: these are in late classes.
+    counts["wait"] = max(counts["wait"], sum(each["queued"] for each in classes if each["late"]))
+    said = [f"{number} {what}" for what, number in counts.items() if number]
     return (
-        f"late already, and so with no deadline in the plan: {by_state}, of the newest {LATE_MAX} requests; "
-        "`qlm requests --late` lists them"
+        f"late, and so without a deadline in the plan: {', '.join(said)} (`qlm requests --late`)"
+        if said
+        else None
     )
 
 

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 
@@ -83,11 +85,14 @@ def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
     http = stack.enter_context(_listen(config.http.host, config.http.port))
     if config.http.workers:
         http.listen(BACKLOG)  # connections wait here while a worker starts
+    taken = [http.getsockname()]
     if config.grpc.port:
-        _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
+        with _listen(config.grpc.host, config.grpc.port, "--grpc-port", taken) as rpc:
+            taken.append(rpc.getsockname())
     if not config.admin.port:
         return Sockets(http, None)
-    return Sockets(http, stack.enter_context(_listen(config.admin.host, config.admin.port, "--admin-port")))
+    admin = stack.enter_context(_listen(config.admin.host, config.admin.port, "--admin-port", taken))
+    return Sockets(http, admin)
 
 
 async def serve_gateway(
@@ -263,7 +268,10 @@ async def _live(backends: Backends) -> tuple[InstanceStatus, ...]:
         return ()
 
 
-def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
+def _listen(
+    host: str, port: int, option: str = "--port", taken: Sequence[tuple[Any, ...]] = ()
+) -> socket.socket:
+    """Bind a port at which no listener of this process is: `taken` has their addresses."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -275,4 +283,14 @@ def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
         raise PortInUseError(
             f"cannot listen on {host}:{port}: {why}; stop what uses it, or give {option}"
         ) from error
+    # Ports that are bound and not listened on may be bound again: the system says nothing.
+    if any(_overlap(listener.getsockname(), each) for each in taken):
+        listener.close()
+        raise PortInUseError(f"cannot listen on {host}:{port}: another listener has it; give {option}")
     return listener
+
+
+def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether two addresses of sockets have a host and port in common."""
+    hosts = [ip_address(each[0]) for each in (one, other)]
+    return one[1] == other[1] and (hosts[0] == hosts[1] or any(each.is_unspecified for each in hosts))

@@ -3,7 +3,7 @@
 import itertools
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -68,13 +68,22 @@ def launched_adapters(model: ModelConfig) -> tuple[Adapter, ...]:
         raise ConfigError(str(error)) from error
 
 
-def check(config: Config, where: str) -> None:
+def check(config: Config, where: str, instances: Collection[str] | None = None) -> None:
     """Check the configuration against the file system and the profiles.
+
+    Args:
+        config: The configuration.
+        where: Its origin.
+        instances: Instances whose engines this process starts; None for all.
 
     Raises:
         ConfigError: Models' folders lack files, or emulated models profiles; a line for each.
     """
-    mistakes = [*_mistakes_in_files(config), *mistakes_in_profiles(config)]
+    mistakes = [
+        *_mistakes_in_files(config),
+        *_mistakes_in_adapters(config, instances),
+        *mistakes_in_profiles(config),
+    ]
     if mistakes:
         raise ConfigError("\n".join(f"{where}: {each}" for each in mistakes))
 
@@ -93,10 +102,22 @@ def _mistakes_in_files(config: Config) -> Iterator[str]:
                 f"models has {model.id!r} with the generation_config {source!r}; "
                 "expected auto, vllm, or a folder with generation_config.json"
             )
-        try:
-            launched_adapters(model)
-        except ConfigError as error:
-            yield str(error)
+
+
+def _mistakes_in_adapters(config: Config, instances: Collection[str] | None) -> Iterator[str]:
+    """Return which folders of adapters the engines that are started could not use."""
+    started = {
+        name
+        for each in config.instances
+        if each.url is None and (instances is None or each.id in instances)
+        for name in each.models
+    }
+    for model in config.models:
+        for adapter in model.adapters if model.engine == "vllm" and model.id in started else ():
+            try:
+                launched_adapters(model.model_copy(update={"adapters": (adapter,)}))
+            except ConfigError as error:
+                yield str(error)
 
 
 def mistakes_in_profiles(config: Config) -> Iterator[str]:

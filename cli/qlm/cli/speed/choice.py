@@ -138,7 +138,8 @@ def _with_profile(name: str, instance: InstanceConfig, profiles: Sequence[Profil
     there = sorted((p.accelerator, p.gpus) for p in profiles if p.model == name)
     if there:
         listed = ", ".join(f"{accelerator} with gpus {gpus}" for accelerator, gpus in there)
-        like = meant(instance.accelerator, {kind for kind, _ in there} - {instance.accelerator})
+        kinds = {kind for kind, _ in there}
+        like = "" if instance.accelerator in kinds else meant(instance.accelerator, kinds)
         return f"one of the accelerators {listed}{or_config}{like}"
     models = sorted({p.model for p in profiles})
     return f"a model of {', '.join(models)}{or_config}{meant(name, models)}"

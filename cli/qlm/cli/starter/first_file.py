@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ def write_first_file(
         if file is not None and file.exists() and not force:
             raise InvalidValueError("FILE", str(file), "a file that does not exist, or --force")
         chosen = [_model(each) for each in models] or EMULATED_MODELS
+        for name in (each.id for each in chosen):
+            if [each.id for each in chosen].count(name) > 1:
+                raise InvalidValueError("--model", name, "each model once")
         text = starter_text(chosen, _instances(accelerators, chosen), _objective(slo))
         config = parse_config(yaml.safe_load(text), "the options")
         if mistakes := list(mistakes_in_profiles(config)):
@@ -51,12 +55,22 @@ def _model(given: str) -> StarterModel:
 def _instances(accelerators: tuple[str, ...], models: list[StarterModel]) -> list[StarterInstance]:
     """Return the instances asked for, else the GPUs of this machine, else emulated ones."""
     if accelerators:
-        return [StarterInstance(each) for each in accelerators]
+        return [StarterInstance(each, gpus=_gpus(each, models)) for each in accelerators]
     real = any(each.path is not None for each in models)
     found = gpus_in(_gpu_listing(), [each.accelerator for each in builtin_profiles()]) if real else []
     if real and not found:
         raise InvalidValueError("--accelerator", "not given", "a kind, since nvidia-smi lists no GPU here")
     return found or [_built_in(each, models) for each in EMULATED["instances"]]
+
+
+def _gpus(accelerator: str, models: list[StarterModel]) -> int:
+    """Return the least number of GPUs for which all emulated models have a shipped profile, else 1."""
+    if not accelerator:
+        raise InvalidValueError("--accelerator", accelerator, "a kind, such as A100")
+    measured = {(each.model, each.accelerator, each.gpus) for each in builtin_profiles()}
+    numbers = sorted({gpus for _, kind, gpus in measured if kind == accelerator})
+    emulated = [each.id for each in models if each.path is None]
+    return next((n for n in numbers if all((id, accelerator, n) in measured for id in emulated)), 1)
 
 
 def _built_in(instance: dict[str, Any], models: list[StarterModel]) -> StarterInstance:
@@ -80,13 +94,17 @@ def _gpu_listing() -> str:
 
 
 def _objective(given: str) -> dict[str, float]:
-    if given in ("", "batch"):
+    if given == "batch":
         return {}
     found = {}
     for each in given.split(","):
         key, _, value = each.partition("=")
         try:
-            found[key.strip()] = float(value)
+            number = float(value)
         except ValueError:
-            raise InvalidValueError("--slo", given, "KEY=NUMBER,..., such as deadline_ms=60000") from None
+            number = nan
+        if not isfinite(number) or key.strip() in found:
+            expected = "KEY=NUMBER,..., such as deadline_ms=60000, each key once; batch for none"
+            raise InvalidValueError("--slo", given, expected)
+        found[key.strip()] = number
     return found

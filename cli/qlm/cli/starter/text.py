@@ -30,12 +30,14 @@ class StarterInstance:
 
     Attributes:
         accelerator: Its kind.
-        gpu: Number of its GPU; None if it is emulated.
+        gpu: Index of its GPU; None if it is emulated.
+        gpus: Number of its GPUs.
         models: Models that it may serve, the first one at its start; all of the file if it is empty.
     """
 
     accelerator: str
     gpu: int | None = None
+    gpus: int = 1
     models: tuple[str, ...] = ()
 
 
@@ -143,6 +145,8 @@ def _instance(id: str, instance: StarterInstance, all_models: Sequence[str]) -> 
         f"    accelerator: {_scalar(instance.accelerator)}          # the kind, as in the profiles",
         f"    models: [{names}]",
     ]
+    if instance.gpus > 1:
+        lines.append(f"    gpus: {instance.gpus}")
     if instance.gpu is not None:
         lines.append(f'    environment: {{CUDA_VISIBLE_DEVICES: "{instance.gpu}"}}')
     return [*lines, "    # host_memory_gib: 64       # of sleeping models"]

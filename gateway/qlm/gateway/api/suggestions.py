@@ -27,8 +27,9 @@ def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
 
 def meant(value: str, known: Collection[str]) -> str:
     """Return `; did you mean VALUE?` for an unknown value, or nothing if no known one is like it."""
-    found = get_close_matches(value, known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    by_lower = {each.lower(): each for each in sorted(known)}
+    found = get_close_matches(value.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""
 
 
 def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:

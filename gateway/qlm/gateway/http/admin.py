@@ -50,7 +50,7 @@ LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
 
 LOOKED_AT: Final = 1000
-"""Newest requests among which late ones and those of a task are looked for, or `limit` if that is larger."""
+"""Newest requests among which late ones and those of a task or an adapter are looked for, or `limit`."""
 
 _DIGITS_MAX: Final = 20
 
@@ -69,18 +69,25 @@ async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests]:
     """Answer GET /admin/v1/requests?state=&model=&late=&task=&limit=: requests, newest first.
 
-    With `late` only late ones, with `task` only calls of the task of this name.
+    With `late` only late ones, with `task` only calls of the task of this name. Requests of a model are also
+    those of its adapters.
     """
     query, limit = request.query_params, list_limit(request.query_params.get("limit"))
-    late, task = _flag("late", query.get("late")), query.get("task")
+    late, task, model = _flag("late", query.get("late")), query.get("task"), query.get("model")
+    served = next((each for each in gateway.models if model == (each.adapter or each.spec.id)), None)
+    adapter = served.adapter if served else ""
     where = RequestFilter(
         state=_state(query.get("state")),
-        model=query.get("model"),
-        limit=limit if task is None and not late else max(limit, LOOKED_AT),
+        model=served.spec.id if served else model,
+        limit=max(limit, LOOKED_AT) if late or task is not None or adapter else limit,
     )
-    records = await gateway.store.records(where)
-    of_task = [each for each in records if task in (None, each.metadata.extensions.task_id)]
-    found = [_request(gateway, record) for record in of_task]
+    records = [
+        each
+        for each in await gateway.store.records(where)
+        if task in (None, each.metadata.extensions.task_id)
+        and adapter in ("", each.metadata.sampling.adapter)
+    ]
+    found = [_request(gateway, record) for record in records]
     return Json({"requests": [each for each in found if not late or each["met"] is False][:limit]})
 
 

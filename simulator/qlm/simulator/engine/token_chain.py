@@ -164,6 +164,10 @@ class TokenChain:
         return following[bits % len(following)]
 
 
+_NO_TOKEN: Final = 1 << 32
+"""Larger than all ids of tokens: what a digest takes in beside tokens cannot be taken for one."""
+
+
 def digests(token_ids: Iterable[int], every: int, adapter: str = "") -> list[int]:
     """Return the digests after each `every` ids, and last the digest of all ids.
 
@@ -171,7 +175,7 @@ def digests(token_ids: Iterable[int], every: int, adapter: str = "") -> list[int
     """
     digest = _OFFSET
     for byte in adapter.encode():
-        digest = fold(digest, byte)
+        digest = fold(digest, _NO_TOKEN + byte)
     marks: list[int] = []
     for count, token_id in enumerate(token_ids, 1):
         digest = ((digest ^ (token_id + 1)) * _PRIME) & _MASK  # `fold`, for every prompt token

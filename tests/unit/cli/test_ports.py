@@ -1,0 +1,49 @@
+"""Listeners of one process have ports of their own, whatever names their hosts have."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.settings import Config
+from qlm.cli.runtime.listeners import PortInUseError, bind_ports
+from support.ports import free_port
+
+
+def with_ports(http: str, admin: str, port: int, admin_port: int, grpc_port: int = 0) -> Config:
+    config = emulated_config({})
+    return config.model_copy(
+        update={
+            "http": config.http.model_copy(update={"host": http, "port": port}),
+            "admin": config.admin.model_copy(update={"host": admin, "port": admin_port}),
+            "grpc": config.grpc.model_copy(update={"port": grpc_port}),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("http", "admin"), [("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.2"), ("127.0.0.1", "0.0.0.0")]
+)
+async def test_a_port_that_two_listeners_would_share_is_refused(http: str, admin: str) -> None:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        with pytest.raises(PortInUseError, match="another listener has it; give --admin-port"):
+            bind_ports(with_ports(http, admin, port, port), stack)
+
+
+async def test_the_port_of_grpc_is_compared_too() -> None:
+    port, rpc = free_port(), free_port()
+    async with AsyncExitStack() as stack:
+        with pytest.raises(PortInUseError, match="--admin-port"):
+            bind_ports(with_ports("127.0.0.1", "localhost", port, rpc, rpc), stack)
+
+
+async def test_one_port_of_two_addresses_is_fine() -> None:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        sockets = bind_ports(with_ports("127.0.0.1", "127.0.0.2", port, port), stack)
+        assert sockets.admin is not None
+        assert {sockets.http.getsockname(), sockets.admin.getsockname()} == {
+            ("127.0.0.1", port),
+            ("127.0.0.2", port),
+        }

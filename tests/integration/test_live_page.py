@@ -173,7 +173,7 @@ async def test_groups_and_requests_are_explained_as_the_command_does(
                 assert timeless(line) in timeless(printed)
         of_group = await explanation(live, body["request"]["waits"]["group"])
         assert of_group["request"] is None and "6 requests" in of_group["parts"][1]["text"]
-        assert (await explanation(live, "m0"))["parts"][1]["text"].startswith("it runs on i since ")
+        assert (await explanation(live, "m0"))["parts"][1]["text"].startswith("it runs on i, begun ")
         monkeypatch.setattr(page, "LONG_BYTES", 0)
         in_a_process = await explanation(live, "m9")
         assert [list(each) for each in in_a_process["parts"]] == [list(each) for each in body["parts"]]

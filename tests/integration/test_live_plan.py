@@ -103,7 +103,7 @@ async def test_a_request_is_reported_until_its_end(tmp_path: Path) -> None:
     async with living(tmp_path) as live:
         await running(live, 5)
         text = (await qlm(live.url, "explain", "m0")).stdout
-        assert re.search(r"^it runs on i since \S+ ago; 0 tokens so far$", text, re.MULTILINE)
+        assert re.search(r"^it runs on i, begun \S+ ago; 0 tokens so far$", text, re.MULTILINE)
         assert "it waits: number 1 of 1 in " in (await qlm(live.url, "explain", "m4")).stdout
         for engine in live.plant.engines.values():
             engine.tokens_max = 1_000_000

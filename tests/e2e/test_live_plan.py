@@ -59,7 +59,7 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
         assert "its times count from then" in qlm(served, "show")
         running = client.get(f"{served.admin_url}/admin/v1/requests", params={"state": "running", "limit": 1})
         (first,) = running.json()["requests"]
-        assert f"it runs on {first['instance']} since " in qlm(served, "explain", first["id"])
+        assert f"it runs on {first['instance']}, begun " in qlm(served, "explain", first["id"])
 
 
 def test_the_plan_generator_takes_over_once_its_code_is_compiled(served: QlmProcess) -> None:

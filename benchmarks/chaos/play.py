@@ -59,7 +59,7 @@ async def play(folder: Path, rng: random.Random, wanted: Sequence[Kind], limit_s
         traffic = Traffic(clients, random.Random(rng.getrandbits(64)))
         arriving = asyncio.create_task(traffic.arrive())
         ends: dict[str, int] = {}
-        deleted_s: list[float] = []
+        deletions_s: list[tuple[float, float]] = []
         try:
             for kind in wanted:
                 if time.monotonic() > over_s:
@@ -70,8 +70,10 @@ async def play(folder: Path, rng: random.Random, wanted: Sequence[Kind], limit_s
                     await _many_wait(rig, traffic)
                 if kind.deletes:
                     await count_ends(rig.admin_url, ends)
-                    deleted_s.append(time.monotonic())
+                began_s = time.monotonic()
                 recovery, unkept = await _strike(rig, clients, traffic, kind, rng)
+                if kind.deletes:
+                    deletions_s.append((began_s, time.monotonic()))
                 made.recoveries.append(recovery)
                 made.unkept += [unkept] if unkept else []
                 print(recovery.line(), flush=True)
@@ -83,7 +85,7 @@ async def play(folder: Path, rng: random.Random, wanted: Sequence[Kind], limit_s
             arriving.cancel()
             await traffic.give_up()
             await clients.close()
-        made.verdict = judge(traffic.requests, ends, deleted_s, made.unkept)
+        made.verdict = judge(traffic.requests, ends, deletions_s, made.unkept)
     return made
 
 

@@ -55,7 +55,7 @@ class Verdict:
 def judge(
     requests: Sequence[ClientRequest],
     ends: Mapping[str, int],
-    deleted_s: Sequence[float],
+    deletions_s: Sequence[tuple[float, float]],
     unkept: Sequence[str] = (),
 ) -> Verdict:
     """Judge the requests of a round.
@@ -63,7 +63,7 @@ def judge(
     Args:
         requests: All requests.
         ends: Number of ends in the event history of each known request.
-        deleted_s: Times of deletions in Redis.
+        deletions_s: Begin and end of the faults that delete in Redis: the deletion is somewhere between.
         unkept: Promises that were not kept during a fault.
     """
     verdict = Verdict(unkept=len(unkept), incidents=[f"unkept: {each}" for each in unkept])
@@ -80,14 +80,16 @@ def judge(
         if one.ends > 1 or ends.get(one.id, 0) > 1:
             verdict.twice += 1
             _note(verdict, "twice", one, f"{one.ends} ends seen, {ends.get(one.id)} in its event history")
-        _judge_end(verdict, one, deleted_s)
+        _judge_end(verdict, one, deletions_s)
     return verdict
 
 
-def _judge_end(verdict: Verdict, one: ClientRequest, deleted_s: Sequence[float]) -> None:
+def _judge_end(verdict: Verdict, one: ClientRequest, deletions_s: Sequence[tuple[float, float]]) -> None:
     if one.answered and not one.trouble:
         return
-    met_a_deletion = any(one.sent_s < at_s < (one.over_s or at_s + 1) for at_s in deleted_s)
+    met_a_deletion = any(
+        one.sent_s < to_s and (one.over_s is None or one.over_s > from_s) for from_s, to_s in deletions_s
+    )
     if one.finish == "gone" and met_a_deletion:
         verdict.gone += 1
     elif one.finish == "output_lost" and met_a_deletion and one.kind == "stream" and one.text:

@@ -24,7 +24,7 @@ def asked(
 
 
 def counts(one: ClientRequest, *, ends: int = 1, flushed_s: float | None = None) -> dict[str, int]:
-    verdict = judge([one], {one.id: ends}, [] if flushed_s is None else [flushed_s])
+    verdict = judge([one], {one.id: ends}, [] if flushed_s is None else [(flushed_s, flushed_s + 0.4)])
     assert bool(verdict.incidents) == (not verdict.clean or verdict.refused > 0)
     names = ("lost", "twice", "broken", "output_lost", "gone", "refused")
     return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
@@ -79,6 +79,9 @@ def test_output_may_be_lost_in_a_stream_that_met_a_flush_and_nowhere_else() -> N
 def test_the_answer_of_what_had_ended_may_be_gone_with_a_flush() -> None:
     assert counts(asked("", finish="gone"), flushed_s=1.5) == {"gone": 1}
     assert counts(asked("", finish="gone")) == {"lost": 1}
+    # Sent while the fault was played, and before the flush in it; sent after it.
+    assert counts(asked("", finish="gone"), flushed_s=0.8) == {"gone": 1}
+    assert counts(asked("", finish="gone"), flushed_s=0.5) == {"lost": 1}
 
 
 def test_counts_of_rounds_add_up() -> None:

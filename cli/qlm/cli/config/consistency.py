@@ -1,12 +1,12 @@
 """Mistakes between the sections of a configuration, all of them at once."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
 from qlm.cli.config.addresses import check_address
-from qlm.domain.shown import shown, without_password
+from qlm.cli.config.section import twice
+from qlm.domain.shown import without_password
 from qlm.gateway.api.suggestions import meant
 
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
@@ -36,13 +36,6 @@ def mistakes_in_names(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from twice("instances", [each["id"] for each in _items(raw, "instances")])
     if names and complete:  # else an instance may mean the one whose name is wrong
         yield from unknown_models(names, served)
-
-
-def twice(what: str, names: Iterable[str]) -> Iterator[str]:
-    """Name what is there more than once."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield f"has {shown(name)} twice in {what}; expected each once"
 
 
 def unknown_models(known: Sequence[str], served: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Base class of the sections of configuration and scenario files."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,8 +14,14 @@ class ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def check_once(what: str, names: Sequence[str]) -> None:
+def twice(what: str, names: Iterable[str]) -> Iterator[str]:
+    """Name what is there more than once."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"has {shown(name)} twice in {what}; expected each once"
+
+
+def check_once(what: str, names: Iterable[str]) -> None:
     """Raise ValueError unless each of the names is there once."""
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"has {shown(name)} twice in {what}; expected each once")
+    for mistake in twice(what, names):
+        raise ValueError(mistake)

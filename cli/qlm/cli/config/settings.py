@@ -13,7 +13,6 @@ from qlm.cli.config.consistency import (
     mistakes_in_names,
     shared_ports,
     store_and_broker,
-    twice,
     unknown_models,
 )
 from qlm.cli.config.errors import ConfigError, invalid_file
@@ -24,7 +23,7 @@ from qlm.cli.config.listeners.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import FilesConfig, ResultsConfig
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, twice
 from qlm.cli.config.serving import (
     EmulateConfig,
     OperationsConfig,

@@ -115,8 +115,9 @@ def _mistakes_in_adapters(config: Config, instances: Collection[str] | None) -> 
     for model in config.models:
         for adapter in model.adapters if model.engine == "vllm" and model.id in started else ():
             try:
-                launched_adapters(model.model_copy(update={"adapters": (adapter,)}))
-            except ConfigError as error:
+                if adapter.path is not None:
+                    read_adapter(adapter.id, adapter.path)
+            except InvalidValueError as error:
                 yield str(error)
 
 

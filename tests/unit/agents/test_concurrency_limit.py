@@ -8,6 +8,7 @@ from qlm.agents.core.events import GenerationEnded, Progress, Pulled
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.concurrency import AnswerLengths
 from qlm.domain.actions import Abort, AcquireLease, Append, Pull, PulledMessage, Submit
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import GroupId, ModelId
 from qlm.domain.request import Request
@@ -179,3 +180,52 @@ def test_batch_work_of_the_lowest_priority_is_preempted_first() -> None:
     gone = stopped(run(bench, [*deadlines, *high, *low], seconds=6, token_s=0.035, slope_s=0.005))
     assert {each.call.call_id for each in low} >= gone or gone >= {each.call.call_id for each in low}
     assert gone
+
+
+def of_task(request: Request) -> Request:
+    return replace(request, extensions=RequestExtensions(task_id="t"))
+
+
+def pulls(bench: Bench, request: Request) -> int:
+    """Messages that the agent pulls of a group of 20 such requests."""
+    bench.queue(group_of(request, name="more", count=20))
+    return sum(pull.limit for pull in bench.take(Pull))
+
+
+def beside(bench: Bench, request: Request, *, batch: int) -> list[Submit]:
+    """Run a request with batch work, for a second."""
+    calls = start(bench, request)
+    calls += start(bench, *(a_request(f"b{n}", max_tokens=1000) for n in range(batch)))
+    assert not run(bench, calls, seconds=1, token_s=0.05)
+    return calls
+
+
+def test_beside_a_call_of_a_task_batch_work_starts_in_half_of_the_slots_only() -> None:
+    bench = learned(AgentSettings())
+    beside(bench, of_task(timed("call", bench)), batch=3)
+    assert pulls(bench, a_request("more")) == SLOTS // 2 - 4
+
+
+def test_beside_a_call_of_a_task_late_work_yields_and_work_with_a_deadline_does_not() -> None:
+    bench = learned(AgentSettings())
+    beside(bench, of_task(timed("call", bench)), batch=SLOTS // 2)
+    timely = a_request("timely", deadline_ms=100_000, arrival_ns=bench.now_ns)
+    assert pulls(bench, replace(timely, cls=timely.cls.missed())) == 0
+    assert pulls(bench, timely) > 0
+
+
+def test_a_call_of_a_task_that_cannot_be_in_time_and_one_of_no_task_hold_nothing_back() -> None:
+    for hopeless in (True, False):
+        bench = learned(AgentSettings())
+        call = timed("call", bench)
+        beside(bench, replace(of_task(call), cls=call.cls.missed()) if hopeless else call, batch=3)
+        assert pulls(bench, a_request("more")) >= SLOTS - 4
+
+
+def test_the_slots_are_free_again_when_the_call_has_ended() -> None:
+    bench = learned(AgentSettings())
+    calls = beside(bench, of_task(timed("call", bench)), batch=3)
+    bench.send(GenerationEnded(call_id=calls[0].call.call_id, finish="stop"))
+    bench.store_appends()
+    bench.later(1)
+    assert pulls(bench, a_request("more")) >= SLOTS - 3

@@ -94,10 +94,13 @@ def _probe(state: AgentState, now_ns: int) -> list[Action]:
 
 
 def _limit_concurrency(state: AgentState, now_ns: int) -> list[Action]:
-    if not state.settings.limits_concurrency or state.engines.capacity is None or state.requests.kv.pool:
+    if state.engines.capacity is None or state.requests.kv.pool:
         return []
-    stats, actions = state.stats, list[Action]()
-    for tracked in requests_over_limit(stats.concurrency, state.requests, stats.work, state.alarm, now_ns):
+    requests, stats, actions = state.requests, state.stats, list[Action]()
+    paced = state.settings.limits_concurrency
+    for tracked in requests_over_limit(
+        stats.concurrency, requests, stats.work, state.alarm, now_ns, paced=paced
+    ):
         actions += preempt(state, tracked, "for the pace of others", now_ns)
     return actions
 

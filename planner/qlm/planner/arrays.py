@@ -260,7 +260,7 @@ def _times(
 
 
 def _asleep(instance: Instance, kind: Kind, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
-    return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance))
+    return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance).models)
 
 
 _NOT_THERE: Final = (0.0,) * 8

@@ -62,7 +62,9 @@ class SwapCost:
 
     def takes_s(self, tier: SwapTier) -> float:
         """Return seconds until it serves."""
-        return {SwapTier.WARM: self.warm_s, SwapTier.RELOAD: self.reload_s, SwapTier.COLD: self.cold_s}[tier]
+        if tier is SwapTier.WARM:
+            return self.warm_s
+        return self.reload_s if tier is SwapTier.RELOAD else self.cold_s
 
     def swap_s(self, tier: SwapTier, old: "SwapCost | None") -> float:
         """Return seconds of a swap to it, with the unloading of the model that serves before; None for none.

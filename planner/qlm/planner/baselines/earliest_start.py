@@ -9,10 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from qlm.domain.ids import ModelId
-from qlm.domain.operations import SwapTier
 from qlm.planner.baselines.schedule import Schedule
 from qlm.planner.problem import Kind, PlannedGroup
-from qlm.planner.swapping.swaps import Swaps
 
 _Row = list[float]
 _End = tuple[float, int]
@@ -26,18 +24,15 @@ class _Pool:
     Attributes:
         schedules: Indices among all schedules, ascending.
         ready_s: Earliest start on each of them, by model; seconds from now.
-        cold_s: Rows of `ready_s`, each with the time of a cold swap to its model.
     """
 
     schedules: list[int]
     ready_s: dict[ModelId, _Row]
-    cold_s: list[tuple[_Row, float]]
 
     @classmethod
-    def of(cls, kind: Kind, swaps: Swaps, models: Iterable[ModelId]) -> "_Pool":
+    def of(cls, kind: Kind, models: Iterable[ModelId]) -> "_Pool":
         """Return the pool without schedules."""
-        rows: dict[ModelId, _Row] = {model: [] for model in models if model in kind.models}
-        return cls([], rows, [(row, swaps.by_tier_s(model)[SwapTier.COLD]) for model, row in rows.items()])
+        return cls([], {model: [] for model in models if model in kind.models})
 
 
 class EarliestStarts:
@@ -56,7 +51,7 @@ class EarliestStarts:
         for at, schedule in enumerate(schedules):
             kind = schedule.instance.kind
             if kind not in self._pools:
-                self._pools[kind] = _Pool.of(schedule.kind, schedule.swaps, wanted)
+                self._pools[kind] = _Pool.of(schedule.kind, wanted)
             pool = self._pools[kind]
             self._places.append(len(pool.schedules))
             pool.schedules.append(at)
@@ -67,16 +62,14 @@ class EarliestStarts:
     def update(self, at: int) -> None:
         """Update the times of a schedule that has another end than before."""
         schedule, place = self._lanes[at], self._places[at]
-        clock_s, _, loaded, asleep = schedule.last
-        leave_s, pool = schedule.leave_s(schedule.last), self._pools[schedule.instance.kind]
-        # `Schedule.ready_s` of each model, at once: most are cold.
-        for row, cold_s in pool.cold_s:
-            row[place] = leave_s + cold_s
-        for model, tier in asleep:
-            if model in pool.ready_s:
-                pool.ready_s[model][place] = leave_s + schedule.swaps.by_tier_s(model)[tier]
-        if loaded in pool.ready_s:
-            pool.ready_s[loaded][place] = clock_s
+        state = schedule.last
+        leave_s, wakes_s = schedule.leave_s(state), state.asleep.wakes_s
+        ready_s = self._pools[schedule.instance.kind].ready_s
+        # `Schedule.ready_s` of each model, at once.
+        for model, row in ready_s.items():
+            row[place] = leave_s + wakes_s[model]
+        if state.loaded in ready_s:
+            ready_s[state.loaded][place] = state.clock_s
 
     def first(self, group: PlannedGroup, *, home: int | None = None, move_s: float = 0.0) -> int | None:
         """Find the schedule on which an appended group would end first.

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import Instance, Kind, PlannedGroup, Problem
-from qlm.planner.swapping.swaps import Swaps, tier_of
-from qlm.rct_estimator.host_memory import Asleep
+from qlm.planner.swapping.swaps import Sleeping, Swaps
 
 
 class ScheduleState(NamedTuple):
@@ -16,7 +15,7 @@ class ScheduleState(NamedTuple):
     clock_s: float
     tail_s: float
     loaded: ModelId | None
-    asleep: Asleep
+    asleep: Sleeping
 
     @property
     def end_s(self) -> float:
@@ -68,7 +67,7 @@ class Schedule:
         """Return when a group of a model can start."""
         if model == state.loaded:
             return state.clock_s
-        return self.leave_s(state) + self.swaps.by_tier_s(model)[tier_of(state.asleep, model)]
+        return self.leave_s(state) + state.asleep.wakes_s[model]
 
     def after(self, state: ScheduleState, group: PlannedGroup) -> ScheduleState:
         """Return the state after one more group."""

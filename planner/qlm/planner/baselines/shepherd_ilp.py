@@ -14,7 +14,6 @@ from pyomo.contrib.solver.solvers.highs import Highs
 from qlm.domain.ids import ModelId
 from qlm.planner.baselines.schedule import Schedule
 from qlm.planner.problem import PlannedGroup
-from qlm.planner.swapping.swaps import tier_of
 
 SLOTS_MAX: Final = 3
 """Most models that an instance serves in one window."""
@@ -178,7 +177,7 @@ def _begin_slots(model: pyo.ConcreteModel, window: _Window) -> None:
             ready = (schedule.ready_s(c[2], schedule.last) * m.hold[c] for c in holding[i, 0])
             return m.begin_s[i, 0] >= pyo.quicksum(ready)
         costs, asleep = schedule.kind.models, schedule.last.asleep
-        loading = (schedule.swaps.by_tier_s(c[2])[tier_of(asleep, c[2])] * m.hold[c] for c in holding[i, k])
+        loading = (asleep.wakes_s[c[2]] * m.hold[c] for c in holding[i, k])
         swaps = pyo.quicksum(loading)
         unloads = pyo.quicksum(costs[c[2]].unload_s * m.hold[c] for c in holding[i, k - 1])
         # Before an empty slot nothing is unloaded.

@@ -1,11 +1,43 @@
 """Model swaps on one kind of instance: their times, by what sleeps in host memory at that moment."""
 
 from collections.abc import Mapping
+from dataclasses import field
+from functools import cached_property
+from typing import Final
 
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.domain.values import value
 from qlm.planner.problem import Instance, Kind, ModelCost
-from qlm.rct_estimator.host_memory import Asleep, SwapCost, after_swap
+from qlm.rct_estimator.host_memory import Asleep, HostMemoryUse, SwapCost, after_swap, plan_sleep
+
+
+@value(kw_only=False)
+class Sleeping:
+    """What sleeps on an instance at one moment.
+
+    Attributes:
+        models: Sleeping models with their tier, least recently used first.
+        wakes_s: Seconds until each model of the kind serves, without unloading another.
+        known: What sleeps after the swaps from it that were computed, by the models that slept and woke.
+    """
+
+    models: Asleep
+    wakes_s: dict[ModelId, float] = field(compare=False)
+    known: dict[tuple[ModelId | None, ModelId], "Sleeping"] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def tier_of(self, model: ModelId) -> SwapTier:
+        """Return the tier of a model that is not awake."""
+        for each, tier in self.models:
+            if each == model:
+                return tier
+        return SwapTier.COLD
+
+
+NONE_ASLEEP: Final = Sleeping((), {})
+"""What sleeps where no queue is served."""
 
 
 class Swaps:
@@ -18,44 +50,73 @@ class Swaps:
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._costs = _Costs(kind.models)
-        self._by_tier: dict[ModelId, Mapping[SwapTier, float]] = {}
-        self._known: dict[tuple[Asleep, ModelId | None, ModelId], Asleep] = {}
+        self._cold_s = {model: cost.swap_cold_s for model, cost in kind.models.items()}
+        self._slept: dict[ModelId, SwapTier] = {}
+        self._known: dict[tuple[Asleep, ModelId | None, ModelId], Sleeping] = {}
 
-    def at_first(self, instance: Instance) -> Asleep:
+    def at_first(self, instance: Instance) -> Sleeping:
         """Return what sleeps on an instance now, without models that it cannot serve."""
         unloaded = frozenset(instance.unloaded_models)
-        return tuple(
-            (model, SwapTier.RELOAD if model in unloaded else SwapTier.WARM)
-            for model in instance.warm_models
-            if model != instance.loaded_model and model in self._kind.models
+        return self.sleeping(
+            tuple(
+                (model, SwapTier.RELOAD if model in unloaded else SwapTier.WARM)
+                for model in instance.warm_models
+                if model != instance.loaded_model and model in self._kind.models
+            )
         )
 
-    def after(self, asleep: Asleep, old: ModelId | None, new: ModelId) -> Asleep:
-        """Return what sleeps after a swap; equal swaps are computed once."""
-        old = old if old in self._kind.models else None
-        key = asleep, old, new
-        if key not in self._known:
-            self._known[key] = after_swap(asleep, old, new, self._costs, self._kind.host_memory_bytes)
-        return self._known[key]
+    def sleeping(self, models: Asleep) -> Sleeping:
+        """Return models of the kind with the times until each serves."""
+        wakes_s = self._cold_s.copy()
+        for model, tier in models:
+            wakes_s[model] = self._costs[model].takes_s(tier)
+        return Sleeping(models, wakes_s)
 
-    def takes_s(self, asleep: Asleep, old: ModelId | None, new: ModelId) -> float:
+    def after(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
+        """Return what sleeps after a swap; equal swaps from it are computed once."""
+        after = sleeping.known.get((old, new))
+        if after is None:
+            asleep = old if old in self._kind.models else None
+            swap = self._swap_where_all_fit if self._all_fit else self._swap
+            after = sleeping.known[old, new] = swap(sleeping, asleep, new)
+        return after
+
+    def takes_s(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> float:
         """Return the seconds of a swap, unloading included."""
         left = self._costs[old] if old in self._kind.models else None
-        return self._costs[new].swap_s(tier_of(asleep, new), left)
+        return self._costs[new].swap_s(sleeping.tier_of(new), left)
 
-    def by_tier_s(self, model: ModelId) -> Mapping[SwapTier, float]:
-        """Return the seconds until a model serves, without unloading another, by its tier."""
-        if model not in self._by_tier:
-            self._by_tier[model] = {tier: self._costs[model].takes_s(tier) for tier in SwapTier}
-        return self._by_tier[model]
+    @cached_property
+    def _all_fit(self) -> bool:
+        """Whether host memory holds all models of the kind together: then none is ever evicted."""
+        costs = self._kind.models.values()
+        asleep_bytes = sum(cost.weights_bytes + cost.process_bytes for cost in costs)
+        return asleep_bytes <= self._kind.host_memory_bytes
 
+    def _swap(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
+        key = sleeping.models, old, new
+        if key not in self._known:
+            models = after_swap(sleeping.models, old, new, self._costs, self._kind.host_memory_bytes)
+            self._known[key] = self.sleeping(models)
+        return self._known[key]
 
-def tier_of(asleep: Asleep, model: ModelId) -> SwapTier:
-    """Return the tier of a model that is not awake."""
-    for each, tier in asleep:
-        if each == model:
-            return tier
-    return SwapTier.COLD
+    def _swap_where_all_fit(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
+        models = tuple([each for each in sleeping.models if each[0] != new])
+        wakes_s = sleeping.wakes_s.copy()
+        wakes_s[new] = self._cold_s[new]
+        if old is not None:
+            tier = self._sleeps_in(old)
+            if tier is not SwapTier.COLD:
+                models = (*models, (old, tier))
+            wakes_s[old] = self._costs[old].takes_s(tier)
+        return Sleeping(models, wakes_s)
+
+    def _sleeps_in(self, model: ModelId) -> SwapTier:
+        """Return the tier in which a model goes to sleep where all fit; it is the same at each swap."""
+        if model not in self._slept:
+            alone = HostMemoryUse(asleep={})
+            self._slept[model] = plan_sleep(model, alone, self._costs, self._kind.host_memory_bytes).tier
+        return self._slept[model]
 
 
 def swap_cost(cost: ModelCost) -> SwapCost:

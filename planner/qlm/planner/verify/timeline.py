@@ -7,9 +7,8 @@ from qlm.domain.ids import GroupId
 from qlm.domain.operations import SwapTier
 from qlm.domain.values import value
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup
-from qlm.planner.swapping.swaps import Swaps, tier_of
+from qlm.planner.swapping.swaps import NONE_ASLEEP, Sleeping, Swaps
 from qlm.planner.verify.problem_index import ProblemIndex
-from qlm.rct_estimator.host_memory import Asleep
 from qlm.rct_estimator.normal import NOTHING, Normal
 
 
@@ -36,7 +35,7 @@ class Served:
     swap_s: float
     waits_for_tail: Normal
     start: Normal
-    asleep: Asleep = ()
+    asleep: Sleeping = NONE_ASLEEP
     class_sd_s: float = 0.0
     speed_sd_s: float = 0.0
 
@@ -50,15 +49,19 @@ class Served:
 
         S + (r/n) service. Own variances add up; of a shared error the standard deviations do.
         """
-        time, own = self.time, self.start + self.time.service.scaled(share)
+        start, time = self.start, self.time
+        service = time.service
+        own_var = start.var + service.var * share * share
         of_class = _grown(self.class_sd_s, share * time.class_sd_s)
-        return Normal(own.mean, own.var + of_class + _grown(self.speed_sd_s, share * time.speed_sd_s))
+        var = own_var + of_class + _grown(self.speed_sd_s, share * time.speed_sd_s)
+        return Normal(start.mean + service.mean * share, var)
 
     def completion(self, share: float = 1.0) -> Normal:
         """Return the completion of the request at a share of the group: a tail after it leaves the queue."""
-        time, own = self.time, self.leaves(share) + self.time.tail
+        time, leaves = self.time, self.leaves(share)
         speed_sd_s = self.speed_sd_s + share * time.speed_sd_s
-        return Normal(own.mean, own.var + _grown(speed_sd_s, time.tail_speed_sd_s))
+        var = leaves.var + time.tail.var + _grown(speed_sd_s, time.tail_speed_sd_s)
+        return Normal(leaves.mean + time.tail.mean, var)
 
     @property
     def cross_var(self) -> float:
@@ -76,14 +79,16 @@ def _grown(sd_s: float, by_s: float) -> float:
     return by_s * (2.0 * sd_s + by_s)
 
 
-def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> Iterator[Served]:
-    """Serve groups one after the other on an instance.
+def timeline(
+    kind: Kind, instance: Instance, queue: Sequence[PlannedGroup], swaps: Swaps | None = None
+) -> Iterator[Served]:
+    """Serve groups one after the other on an instance; those of one kind may share `swaps`.
 
     A model change waits for the tail of the predecessor, unloads the old model and loads the new one, from
     the tier in which that sleeps by then.
     """
     now, tail, loaded = instance.busy, Normal(instance.leave_s), instance.loaded_model
-    swaps = Swaps(kind)
+    swaps = swaps or Swaps(kind)
     asleep = swaps.at_first(instance)
     last: Served | None = None
     speed_sd_s = 0.0
@@ -92,7 +97,7 @@ def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> I
         swap: SwapTier | None = None
         swap_s, waits_for_tail = 0.0, NOTHING
         if group.model != loaded:
-            swap, swap_s = tier_of(asleep, group.model), swaps.takes_s(asleep, loaded, group.model)
+            swap, swap_s = asleep.tier_of(group.model), swaps.takes_s(asleep, loaded, group.model)
             waits_for_tail = tail
             now = (last.completion() if last else now + tail) + Normal(swap_s)
             speed_sd_s += last.time.tail_speed_sd_s if last else 0.0
@@ -125,6 +130,7 @@ def serve(index: ProblemIndex, plan: Plan) -> list[Served]:
     """
     served: list[Served] = []
     seen: set[GroupId] = set()
+    swaps = {name: Swaps(kind) for name, kind in index.problem.kinds.items()}
     for id, instance in index.instances.items():
         queue = []
         for name in plan.queues.get(id, ()):
@@ -132,5 +138,5 @@ def serve(index: ProblemIndex, plan: Plan) -> list[Served]:
             if group is not None and name not in seen and index.runs(instance, group):
                 seen.add(name)
                 queue.append(group)
-        served.extend(timeline(index.problem.kinds[instance.kind], instance, queue))
+        served.extend(timeline(index.problem.kinds[instance.kind], instance, queue, swaps[instance.kind]))
     return served

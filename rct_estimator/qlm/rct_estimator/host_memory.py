@@ -217,11 +217,22 @@ def after_swap(
         costs: Of each model.
         host_memory_bytes: The budget.
     """
-    kept = {model: tier for model, tier in asleep if model != new}
-    if old is not None:
-        plan = plan_sleep(old, HostMemoryUse(asleep=dict(asleep)), costs, host_memory_bytes, later=(new,))
-        for model in plan.stop:
-            del kept[model]
-        if plan.tier is not SwapTier.COLD:
-            kept[old] = plan.tier
-    return tuple(kept.items())
+    if old is None:
+        return asleep_after(asleep, None, new)
+    plan = plan_sleep(old, HostMemoryUse(asleep=dict(asleep)), costs, host_memory_bytes, later=(new,))
+    return asleep_after(asleep, (old, plan), new)
+
+
+def asleep_after(asleep: Asleep, old: tuple[ModelId, SleepPlan] | None, new: ModelId) -> Asleep:
+    """Return what sleeps after a swap whose sleep is planned.
+
+    Args:
+        asleep: What sleeps before it.
+        old: The model that was awake, and the plan for its sleep; None if none was, or if it cannot sleep.
+        new: The next one.
+    """
+    if old is None:
+        return tuple([each for each in asleep if each[0] != new])
+    model, plan = old
+    kept = tuple([each for each in asleep if each[0] != new and each[0] not in plan.stop])
+    return kept if plan.tier is SwapTier.COLD else (*kept, (model, plan.tier))

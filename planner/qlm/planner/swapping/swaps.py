@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import Final
 
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.values import value
 from qlm.planner.problem import Instance, Kind, ModelCost
-from qlm.rct_estimator.host_memory import Asleep, HostMemoryUse, SwapCost, after_swap, plan_sleep
+from qlm.rct_estimator.host_memory import (
+    Asleep,
+    HostMemoryUse,
+    SleepPlan,
+    SwapCost,
+    after_swap,
+    asleep_after,
+    plan_sleep,
+)
 
 
 @value(kw_only=False)
@@ -36,10 +43,6 @@ class Sleeping:
         return SwapTier.COLD
 
 
-NONE_ASLEEP: Final = Sleeping((), {})
-"""What sleeps where no queue is served."""
-
-
 class Swaps:
     """Swaps on instances of one kind, by the agents' rule of host memory.
 
@@ -51,7 +54,7 @@ class Swaps:
         self._kind = kind
         self._costs = _Costs(kind.models)
         self._cold_s = {model: cost.swap_cold_s for model, cost in kind.models.items()}
-        self._slept: dict[ModelId, SwapTier] = {}
+        self._plans: dict[ModelId, SleepPlan] = {}
         self._known: dict[tuple[Asleep, ModelId | None, ModelId], Sleeping] = {}
 
     def at_first(self, instance: Instance) -> Sleeping:
@@ -77,8 +80,7 @@ class Swaps:
         after = sleeping.known.get((old, new))
         if after is None:
             asleep = old if old in self._kind.models else None
-            swap = self._swap_where_all_fit if self._all_fit else self._swap
-            after = sleeping.known[old, new] = swap(sleeping, asleep, new)
+            after = sleeping.known[old, new] = self._swap(sleeping.models, asleep, new)
         return after
 
     def takes_s(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> float:
@@ -86,37 +88,28 @@ class Swaps:
         left = self._costs[old] if old in self._kind.models else None
         return self._costs[new].swap_s(sleeping.tier_of(new), left)
 
-    @cached_property
-    def _all_fit(self) -> bool:
-        """Whether host memory holds all models of the kind together: then none is ever evicted."""
-        costs = self._kind.models.values()
-        asleep_bytes = sum(cost.weights_bytes + cost.process_bytes for cost in costs)
-        return asleep_bytes <= self._kind.host_memory_bytes
-
-    def _swap(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
-        key = sleeping.models, old, new
+    def _swap(self, asleep: Asleep, old: ModelId | None, new: ModelId) -> Sleeping:
+        key = asleep, old, new
         if key not in self._known:
-            models = after_swap(sleeping.models, old, new, self._costs, self._kind.host_memory_bytes)
+            if old is not None and self._all_fit:
+                models = asleep_after(asleep, (old, self._plan_alone(old)), new)
+            else:
+                models = after_swap(asleep, old, new, self._costs, self._kind.host_memory_bytes)
             self._known[key] = self.sleeping(models)
         return self._known[key]
 
-    def _swap_where_all_fit(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
-        models = tuple([each for each in sleeping.models if each[0] != new])
-        wakes_s = sleeping.wakes_s.copy()
-        wakes_s[new] = self._cold_s[new]
-        if old is not None:
-            tier = self._sleeps_in(old)
-            if tier is not SwapTier.COLD:
-                models = (*models, (old, tier))
-            wakes_s[old] = self._costs[old].takes_s(tier)
-        return Sleeping(models, wakes_s)
-
-    def _sleeps_in(self, model: ModelId) -> SwapTier:
-        """Return the tier in which a model goes to sleep where all fit; it is the same at each swap."""
-        if model not in self._slept:
+    def _plan_alone(self, model: ModelId) -> SleepPlan:
+        """Plan the sleep of a model where all fit: what sleeps beside it makes no difference."""
+        if model not in self._plans:
             alone = HostMemoryUse(asleep={})
-            self._slept[model] = plan_sleep(model, alone, self._costs, self._kind.host_memory_bytes).tier
-        return self._slept[model]
+            self._plans[model] = plan_sleep(model, alone, self._costs, self._kind.host_memory_bytes)
+        return self._plans[model]
+
+    @cached_property
+    def _all_fit(self) -> bool:
+        """Whether host memory holds all models of the kind together."""
+        warm = (swap_cost(cost).holds_bytes(SwapTier.WARM) for cost in self._kind.models.values())
+        return sum(warm) <= self._kind.host_memory_bytes
 
 
 def swap_cost(cost: ModelCost) -> SwapCost:

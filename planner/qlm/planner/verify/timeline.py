@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 
 from qlm.domain.ids import GroupId
 from qlm.domain.operations import SwapTier
 from qlm.domain.values import value
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup
-from qlm.planner.swapping.swaps import NONE_ASLEEP, Sleeping, Swaps
+from qlm.planner.swapping.swaps import Sleeping, Swaps
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.rct_estimator.normal import NOTHING, Normal
 
@@ -35,7 +36,7 @@ class Served:
     swap_s: float
     waits_for_tail: Normal
     start: Normal
-    asleep: Sleeping = NONE_ASLEEP
+    asleep: Sleeping = field(default_factory=lambda: Sleeping((), {}))
     class_sd_s: float = 0.0
     speed_sd_s: float = 0.0
 

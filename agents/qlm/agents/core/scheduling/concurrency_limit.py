@@ -38,6 +38,8 @@ def requests_over_limit(
 ) -> list[TrackedRequest]:
     """Update the limit at its interval, and return the best-effort requests to preempt for it.
 
+    Calls of tasks lower it in any case (decision 36), and nothing is preempted for them.
+
     Args:
         limit: Measurements behind the limit.
         requests: Requests of the agent.
@@ -53,11 +55,10 @@ def requests_over_limit(
         return []
     limit.next_update_ns = now_ns + UPDATE_NS
     running = requests.running.values()
+    kv.best_effort_limit = kv.seqs_max
     over = _over_pace(limit, requests, work, alarm, now_ns) if paced else []
-    if not paced:
-        kv.best_effort_limit = kv.seqs_max
-    if kv.best_effort_limit > (share := ceil(LEAST_SHARE * kv.seqs_max)) and _task_may_be_in_time(running):
-        kv.best_effort_limit = share
+    if _task_may_be_in_time(running):
+        kv.best_effort_limit = min(kv.best_effort_limit, ceil(LEAST_SHARE * kv.seqs_max))
         alarm.want(limit.next_update_ns)
     return over
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from support.chart import NAMESPACE, PREFIX, Manifest, Pod, of_kind
-from support.ports import free_port
+from support.ports import free_port, free_ports
 
 SERVED = {"gateway": 8000, "gateway-admin": 8090, "rabbitmq": 5672, "redis": 6379, "ray-head": 6379}
 """Ports of Services, by what follows the name of the release."""
@@ -100,10 +100,8 @@ class Place:
         if pod.component == "ray-head":  # of which KubeRay tells it so
             self._moved[f"127.0.0.1:{SERVED['ray-head']}"] = f"127.0.0.1:{port}"
             self.listening["gcs-server"] = port
-        node, objects, workers = (free_port() for _ in range(3))
-        self._ray_ports = dict(
-            zip(_RAY_PORTS, (node, objects, workers, workers + _RAY_WORKERS_MAX), strict=True)
-        )
+        node, objects, workers = free_port(), free_port(), free_ports(_RAY_WORKERS_MAX + 1)
+        self._ray_ports = dict(zip(_RAY_PORTS, (node, objects, workers[0], workers[-1]), strict=True))
         self.listening["raylet"] = node
 
     @property

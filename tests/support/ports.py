@@ -11,13 +11,19 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """Return a TCP port that nothing listens on and that this process has not been given before."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> range:
+    """Return `count` TCP ports in a row, none of which this process has been given before or finds in use."""
     chance = random.SystemRandom()
     for _ in range(1_000):
-        port = chance.randint(_LOW, _HIGH)
-        if port not in _given and _is_free(port):
-            _given.add(port)
-            return port
-    raise RuntimeError(f"no free port between {_LOW} and {_HIGH} in 1000 tries")
+        low = chance.randint(_LOW, _HIGH - count)
+        ports = range(low, low + count)
+        if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+            _given.update(ports)
+            return ports
+    raise RuntimeError(f"no {count} free ports in a row between {_LOW} and {_HIGH} in 1000 tries")
 
 
 def _is_free(port: int) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -48,6 +49,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qlm.agents.shell.runner.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("qlm.agents.shell.instance_lease.HEARTBEAT_TTL_S", 0.5)
     monkeypatch.setattr("qlm.controller.shell.reconciler.PERIOD_NS", 50_000_000)
+
+
+class AdvancedClock(SystemClock):
+    """The machine's clock, ahead by as much as a test says."""
+
+    ahead_ns = 0
+
+    def now_ns(self) -> int:
+        return super().now_ns() + self.ahead_ns
 
 
 @dataclass(slots=True)
@@ -186,15 +196,21 @@ async def test_a_restart_elsewhere_waits_for_the_lease_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, process: AgentProcess | None
 ) -> None:
     caplog.set_level(logging.INFO, "qlm.agents")
-    store = MemoryStore(SystemClock())
-    await store.heartbeat(held_by(process), 0.3)
+    clock = AdvancedClock()
+    store = MemoryStore(clock)
+    await store.heartbeat(held_by(process), 60.0)
+
+    def said() -> list[str]:
+        return [message for message in caplog.messages if "lease" in message]
+
     async with plant(tmp_path, store=store, process=NEW, has_ended=lambda _: True) as it:
         await it.accept(a_request())
+        await until(lambda: bool(said()))
+        clock.ahead_ns = 60 * 10**9
         await it.all_end_exactly_once()
-    said = [record.getMessage() for record in caplog.records if "lease" in record.getMessage()]
-    assert len(said) == 1
-    assert "i: waits 0." in said[0]
-    assert ("on node-8" if process else "of an earlier version") in said[0]
+    assert len(said()) == 1
+    assert re.match(r"i: waits [3-6]\d\.\d s", said()[0])
+    assert ("on node-8" if process else "of an earlier version") in said()[0]
 
 
 async def test_a_patient_agent_says_once_that_it_waits_and_serves_when_the_other_left(

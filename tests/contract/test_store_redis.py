@@ -459,6 +459,24 @@ async def test_a_log_whose_request_was_forgotten_is_not_continued_by_the_next_wi
         await client.delete(f"{prefix}request:r0001")
         granted = await store.lease(metadata(1), A, None)
         assert isinstance(granted, Granted) and granted.output == ()
+        assert granted.lease.epoch > epoch
+        assert await store.append([_entry(1, epoch, 0, 7, 8)]) == [AppendResult.UNKNOWN]
+
+
+async def test_a_row_of_an_earlier_version_has_the_incarnation_of_the_store(
+    redis_server: RedisServer,
+) -> None:
+    """So its holder, which may be of that version, keeps its lease in a rolling update."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        await leased(store, 1, A)
+        await client.hdel(f"{prefix}request:r0001", "incarnation")
+        record = await store.record(metadata(1).id)
+        assert record is not None and record.lease is not None
+        epoch = Epoch(await store.incarnation(), 1)
+        assert record.lease.epoch == epoch
+        assert await store.append([_entry(1, epoch, 0, 7)]) == [AppendResult.TAKEN]
 
 
 async def test_a_request_stopped_without_its_holder_keeps_no_answer_with_a_hole(

@@ -15,11 +15,13 @@ from qlm.domain.actions import Abort, Ack, Action, RestartEngine, Submit
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ControllerId, ModelId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Holder, InstanceHeld
+from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import RequestRecord
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import announce, end, extend
+from qlm.store.core.state import State
+from qlm.store.core.tables import RequestRow
 from qlm.store.embedded.memory import MemoryStore
 from simulation.parts import Parts, make_state
 from simulation.store_server import StoreServer
@@ -168,6 +170,21 @@ def _as_taken(event: Event) -> Event:
     return event
 
 
+class FirstIncarnations(dict[RequestId, RequestRow]):
+    """Rows whose incarnations are all the same: the next row of a lost one has its epochs again."""
+
+    def __setitem__(self, id: RequestId, row: RequestRow) -> None:
+        row.epoch = Epoch(EPOCH_NS, 0)
+        super().__setitem__(id, row)
+
+
+def forgetful_state(incarnation: int) -> State:
+    """Make a state that counts leases anew after each loss."""
+    state = make_state(incarnation)
+    state.requests = FirstIncarnations()
+    return state
+
+
 class TakesLostLogsForEmpty(StoreServer):
     """Gives out an answer whose log was lost as one without tokens."""
 
@@ -183,7 +200,7 @@ PLANTED: Final = MappingProxyType(
         "ack before store": Parts(make_agent=AcksBeforeStore),
         "no epoch check": Parts(make_store=ChecksNoEpoch),
         "checkpoint after abort": Parts(make_agent=ChecksPointAfterAbort),
-        "epoch reset by a flush": Parts(make_state=lambda incarnation: make_state(EPOCH_NS)),
+        "epoch reset by a loss": Parts(make_state=forgetful_state),
         "two leaders": Parts(make_store=LetsEverybodyLead),
         "two agents of an instance": Parts(make_store=LetsEverybodyServe),
         "a lost done record": Parts(make_store=LosesEnds),

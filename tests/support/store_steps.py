@@ -128,8 +128,12 @@ EntryParts = tuple[RequestId, tuple[int, int], int, TokenIds, Outcome | None, Lo
 
 async def _epoch(store: Store, incarnation: int, id: RequestId, off: tuple[int, int]) -> Epoch:
     record = await store.record(id)
-    n = record.lease.epoch.n if record and record.lease else 1
-    return Epoch(incarnation + off[0], n + off[1])
+    if record and record.lease:
+        epoch = record.lease.epoch
+    else:
+        # Rows without a lease do not tell their incarnation, which begins with them.
+        epoch = Epoch(max(incarnation, record.events[0].at_ns if record else 0), 1)
+    return Epoch(epoch.incarnation + off[0], epoch.n + off[1])
 
 
 async def _entry(store: Store, incarnation: int, parts: EntryParts) -> LogEntry:

@@ -55,7 +55,7 @@ class AppendResult(StrEnum):
     ENDED = "ended"
     """The request has already ended (cancelled, say)."""
     UNKNOWN = "unknown"
-    """The store does not know the request or its incarnation (it was emptied): index it again."""
+    """The store does not know the request, or knows it anew after it lost it: index it again."""
 
 
 class OutputSlice(NamedTuple):

@@ -26,7 +26,7 @@ def leases_are_fenced(events: Sequence[Event]) -> Iterator[str]:
     leases: dict[RequestId, tuple[Holder, Epoch]] = {}
     alive: dict[InstanceId, tuple[Holder, float]] = {}
     for event in events:
-        _forget(event, last, leases, alive)
+        _forget(event, leases, alive)
         match event:
             case Heartbeat(holder=holder, ttl_s=ttl_s):
                 alive[holder.instance] = (holder, event.at_s + ttl_s)
@@ -47,18 +47,15 @@ def leases_are_fenced(events: Sequence[Event]) -> Iterator[str]:
 
 def _forget(
     event: Event,
-    last: dict[RequestId, Epoch],
     leases: dict[RequestId, tuple[Holder, Epoch]],
     alive: dict[InstanceId, tuple[Holder, float]],
 ) -> None:
-    """Forget what the store has lost."""
+    """Forget what the store has lost. Epochs grow beyond a loss."""
     match event:
         case Flushed():
             leases.clear()
             alive.clear()
         case KeyLost(kind="request", of=of):
-            # The next lease is the first of a new row.
-            last.pop(RequestId(of), None)
             leases.pop(RequestId(of), None)
         case KeyLost(kind="instance", of=of):
             alive.pop(InstanceId(of), None)

@@ -60,6 +60,20 @@ def test_an_answer_whose_log_is_lost_is_no_answer() -> None:
     asyncio.run(work())
 
 
+def test_an_entry_under_the_lease_of_a_lost_row_is_not_taken_under_the_next_one() -> None:
+    async def work() -> None:
+        store = LossyStore(SystemClock())
+        await store.enqueue(CARD)
+        former = await leased(store)
+        store.lose(Key("request", CARD.id))
+        await store.enqueue(CARD)
+        assert await append(store, former, 0, 7) is AppendResult.UNKNOWN
+        assert (await leased(store)).lease.epoch > former.lease.epoch
+        assert await append(store, former, 0, 7) is AppendResult.UNKNOWN
+
+    asyncio.run(work())
+
+
 def test_each_key_can_be_lost_and_the_request_still_ends() -> None:
     async def work(kind: str) -> None:
         store = LossyStore(SystemClock())

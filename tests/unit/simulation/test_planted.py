@@ -11,7 +11,7 @@ FOUND_BY = {
     "ack before store": "bad ends have a reason",  # of a request without a message: the controller ends it
     "no epoch check": "leases are fenced",
     "checkpoint after abort": "logs are right",
-    "epoch reset by a flush": "leases are fenced",
+    "epoch reset by a loss": "leases are fenced",
     "two leaders": "one leader plans",
     "two agents of an instance": "one session serves",
     "a lost done record": "nothing is lost",

@@ -18,7 +18,6 @@ from qlm.store.core.lifecycle import (
     end,
     extend,
     is_alive,
-    is_current,
     stop_waiting,
     wait,
 )
@@ -70,10 +69,10 @@ def _count_pull(state: State, row: RequestRow, id: GroupId | None) -> None:
 def _grant(state: State, row: RequestRow, holder: Holder, what: str, now_ns: int) -> Granted:
     state.leases.remove(row)
     row.state, row.holder = RequestState.RUNNING, holder
-    row.n += 1
+    row.epoch = Epoch(row.epoch.incarnation, row.epoch.n + 1)
     state.leases.add(row, holder.instance)
     add_event(state, row, now_ns, what, "", holder.instance)
-    granted = Lease(holder, Epoch(state.incarnation, row.n))
+    granted = Lease(holder, row.epoch)
     return Granted(lease=granted, output=row.tokens(), preemptions=row.extensions.preemptions or 0)
 
 
@@ -100,7 +99,7 @@ def _move(
 def _leased(state: State, id: RequestId, epoch: Epoch) -> RequestRow | None:
     """Return the row if `epoch` is that of its present lease."""
     row = state.requests.get(id)
-    if row is None or row.holder is None or not is_current(state, row, epoch):
+    if row is None or row.holder is None or row.epoch != epoch:
         return None
     return row
 
@@ -125,7 +124,7 @@ def demote(
         return True, effects
     if row.outcome is not None or not row.metadata.is_same_request(metadata):
         return False, effects
-    if row.holder is not None and not is_current(state, row, epoch):
+    if row.holder is not None and row.epoch != epoch:
         return False, effects
     stop_waiting(row)
     if row.metadata.cls != metadata.cls:

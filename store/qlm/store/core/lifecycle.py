@@ -22,6 +22,7 @@ def add_request(state: State, metadata: RequestMetadata, now_ns: int) -> Request
     if isinstance(metadata, Request):
         metadata = metadata.metadata()
     row = RequestRow(metadata, state.class_row(metadata.cls))
+    row.epoch = Epoch(max(state.incarnation, now_ns), 0)
     state.requests[metadata.id] = row
     state.arrivals.add(row.key)
     row.cls.accept(metadata)
@@ -50,11 +51,6 @@ def is_alive(state: State, holder: Holder, now_ns: int) -> bool:
     if instance is None or instance.alive_until_ns <= now_ns:
         return False
     return instance.status.holder is holder or instance.status.holder == holder
-
-
-def is_current(state: State, row: RequestRow, epoch: Epoch) -> bool:
-    """Return True if `epoch` is that of the latest lease of a request."""
-    return epoch.n == row.n and epoch.incarnation == state.incarnation
 
 
 def wait(state: State, row: RequestRow) -> None:

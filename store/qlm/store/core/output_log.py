@@ -9,7 +9,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import ENDED, ERASED, RequestMetadata, RequestState, ends_erased
 from qlm.store.core.effects import Effects
-from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend, is_current
+from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend
 from qlm.store.core.state import State
 from qlm.store.core.tables import RequestRow
 
@@ -38,9 +38,9 @@ def refusal(state: State, entry: LogEntry) -> AppendResult | None:
         return AppendResult.UNKNOWN
     if row.state is RequestState.ENDED:
         return AppendResult.ENDED
-    if entry.epoch.incarnation < state.incarnation:
+    if entry.epoch.incarnation < row.epoch.incarnation:
         return AppendResult.UNKNOWN
-    if row.holder is None or not is_current(state, row, entry.epoch):
+    if row.holder is None or row.epoch != entry.epoch:
         return AppendResult.STALE
     if entry.offset != len(row.log):
         return AppendResult.GAP

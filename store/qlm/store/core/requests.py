@@ -31,7 +31,7 @@ def enqueue(
     state: State, metadata: RequestMetadata, watcher: GatewayId | None, now_ns: int
 ) -> tuple[Enqueued, Effects]:
     created, effects = index(state, metadata, watcher, now_ns)
-    record = state.requests[metadata.id].record(state.incarnation)
+    record = state.requests[metadata.id].record()
     return Enqueued(created=created, record=record), effects
 
 
@@ -78,7 +78,7 @@ def _is_near_front(state: State, group: GroupRow, instance: InstanceId) -> bool:
 
 def record(state: State, id: RequestId) -> RequestRecord | None:
     row = state.requests.get(id)
-    return row.record(state.incarnation) if row else None
+    return row.record() if row else None
 
 
 def records(state: State, where: RequestFilter) -> Sequence[RequestRecord]:
@@ -87,7 +87,7 @@ def records(state: State, where: RequestFilter) -> Sequence[RequestRecord]:
         if len(found) >= where.limit:
             break
         if where.state in (None, row.state) and where.model in (None, row.metadata.model):
-            found.append(row.record(state.incarnation))
+            found.append(row.record())
     return found
 
 
@@ -111,7 +111,7 @@ def cancel(
         return None, effects
     if row.state is not RequestState.ENDED:
         _cancel(state, row, outcome, why, now_ns, effects)
-    return row.record(state.incarnation), effects
+    return row.record(), effects
 
 
 def withdraw(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool, Effects]:

@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 from operator import is_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from qlm.domain.attainment import OutputTimes
 from qlm.domain.fleet import InstanceStatus
@@ -219,16 +219,21 @@ class Cancel(NamedTuple):
     why: str
 
 
-class RequestRow:
-    """Request. `n` counts its leases; `cancel` is the end that its holder was asked for.
+_NO_LEASE: Final = Epoch(0, 0)
 
+
+class RequestRow:
+    """Request. `cancel` is the end that its holder was asked for.
+
+    `epoch` is that of its latest lease; its n is 0 before the first. Its incarnation is later than that of an
+    earlier row of the request, which the store has lost or dropped.
     `times` are those at which its log grew.
     `waiting` is True while the request is in the arrival order of its class.
     """
 
     __slots__ = (
-        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "holder", "log",
-        "metadata", "n", "outcome", "state", "times", "waiting", "watchers",
+        "cancel", "cls", "detail", "ended_ns", "epoch", "events", "extensions", "holder", "log",
+        "metadata", "outcome", "state", "times", "waiting", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -239,7 +244,7 @@ class RequestRow:
         self.state = state
         self.waiting = False
         self.holder: Holder | None = None
-        self.n = 0
+        self.epoch = _NO_LEASE
         self.log: array[int] = array("I")
         self.extensions: LogExtensions = NO_LOG_EXTENSIONS
         self.outcome: Outcome | None = None
@@ -259,12 +264,12 @@ class RequestRow:
         """Return the log from `offset` on."""
         return tuple(self.log[offset:] if offset else self.log)
 
-    def record(self, incarnation: int) -> RequestRecord:
+    def record(self) -> RequestRecord:
         """Return the record of the request."""
         return RequestRecord(
             metadata=self.metadata,
             state=self.state,
-            lease=Lease(self.holder, Epoch(incarnation, self.n)) if self.holder else None,
+            lease=Lease(self.holder, self.epoch) if self.holder else None,
             output_tokens=len(self.log),
             outcome=self.outcome,
             first_token_ns=self.times.first_ns,

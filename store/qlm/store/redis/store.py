@@ -4,7 +4,7 @@ Every operation is one Lua script, called by its digest. It changes the state an
 in one atomic step, so the two cannot diverge. Keys, after a configurable prefix:
 
 * `incarnation`: set once from a clock; an emptied Redis gets a larger one with the next operation.
-* `request:<id>` (hash: metadata as `card`, state, lease, outcome, times, `tokens` in its log),
+* `request:<id>` (hash: metadata as `card`, state, `incarnation`, lease, outcome, times, `tokens` in its log),
   `log:<id>` (string: the output log, four bytes per token), `events:<id>` (list), `watchers:<id>` (set).
 * `indexed`: time when the global queue was last indexed into an empty Redis; missing until then.
 * `requests` (all requests) and `held` (leased ones), `waiting:<class>`, `drops`: sorted sets whose members

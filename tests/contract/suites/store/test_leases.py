@@ -8,6 +8,7 @@ from contract.suites.store.values import (
     ARRIVAL_NS,
     CHAT,
     GATEWAY,
+    LIMITS,
     OTHER_GATEWAY,
     A,
     B,
@@ -57,7 +58,8 @@ async def test_a_waiting_request_is_granted(subject: Subject) -> None:
     answer = await store.lease(metadata(1), A, None)
     assert isinstance(answer, Granted)
     assert answer.lease.holder == A
-    assert answer.lease.epoch == Epoch(await store.incarnation(), 1)
+    assert answer.lease.epoch.n == 1
+    assert answer.lease.epoch.incarnation >= await store.incarnation()
     record = await store.record(metadata(1).id)
     assert record is not None
     assert (record.state, record.lease) == (RequestState.RUNNING, answer.lease)
@@ -76,7 +78,8 @@ async def test_a_lease_that_is_answered_at_once_is_as_any_other(subject: Subject
         assert record.state is RequestState.QUEUED
         answer = await store.lease(metadata(1), A, None)
     assert isinstance(answer, Granted)
-    assert answer.lease.epoch == Epoch(await store.incarnation(), 1)
+    assert answer.lease.epoch.n == 1
+    assert answer.lease.epoch.incarnation >= await store.incarnation()
     assert await _log(store, 1, answer.lease.epoch, 0, 5) is AppendResult.TAKEN
     epoch = await leased(store, 2, A)
     await store.cancel(metadata(2).id)
@@ -332,6 +335,25 @@ async def test_a_cancelled_request_ends_on_return(subject: Subject) -> None:
     assert await store.lease(metadata(2), B, None) == LeaseHeldElsewhere(holder=A)
     await store.leave(A)
     assert await store.lease(metadata(2), B, None) == Over(outcome=Outcome.CANCELLED)
+
+
+async def test_a_request_that_was_dropped_has_no_earlier_epoch_again(subject: Subject) -> None:
+    """What was generated under the lease of a dropped row is not taken for that of the next one."""
+    store = subject.store
+    await alive(store, A)
+    former = await leased(store, 1, A)
+    await store.cancel(metadata(1).id)
+    ended = LogEntry(id=metadata(1).id, epoch=former, offset=0, outcome=Outcome.CANCELLED)
+    assert await store.append([ended]) == [AppendResult.TAKEN]
+    for n in range(2, 2 + LIMITS.results_max):
+        await enqueued(store, n)
+        await store.cancel(metadata(n).id)
+    assert await store.record(metadata(1).id) is None
+    epoch = await leased(store, 1, A)
+    assert epoch > former
+    assert await _log(store, 1, former, 0, 5) is AppendResult.UNKNOWN
+    assert not await store.release(metadata(1).id, former, "late")
+    assert await _log(store, 1, epoch, 0, 6) is AppendResult.TAKEN
 
 
 async def test_an_emptied_store_is_a_larger_incarnation(subject: Subject) -> None:

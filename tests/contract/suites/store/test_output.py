@@ -39,7 +39,8 @@ async def test_each_entry_has_its_own_result(subject: Subject) -> None:
     store = subject.store
     await alive(store, A)
     one, two = await leased(store, 1, A), await leased(store, 2, A)
-    await enqueued(store, 3)
+    three = await leased(store, 3, A)
+    await store.release(metadata(3).id, three, "drain")
     stale = Epoch(one.incarnation, one.n + 1)
     results = await store.append(
         [
@@ -51,13 +52,14 @@ async def test_each_entry_has_its_own_result(subject: Subject) -> None:
             _entry(2, two, 0, end=Outcome.FAILED),
             _entry(2, stale, 9, 7),
             _entry(1, one, 2, 7),
-            _entry(3, Epoch(one.incarnation, 0), 0, 7),
-            _entry(3, Epoch(one.incarnation - 1, 1), 0, 7),
+            _entry(3, three, 0, 7),
+            _entry(3, Epoch(three.incarnation, 0), 0, 7),
+            _entry(3, Epoch(three.incarnation - 1, 1), 0, 7),
             _entry(2, Epoch(one.incarnation - 1, 1), 0, 7),
         ]
     )
     words = ["taken", "unknown", "stale", "gap", "gap", "taken", "ended", "taken"]
-    words += ["stale", "unknown", "ended"]
+    words += ["stale", "stale", "unknown", "ended"]
     assert list(results) == [AppendResult(word) for word in words]
     assert await store.read_output(metadata(1).id, 0) == _slice(1, 0, 5, 6, 7)
     assert list(await store.append([])) == []

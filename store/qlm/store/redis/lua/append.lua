@@ -20,7 +20,7 @@ local function append(at)
   local tokens, whole = log_state(id, row.tokens, row.n, row.counted)
   if row.state == 'ended' then
     return 'ended'
-  elseif #incarnation < #INCARNATION or (#incarnation == #INCARNATION and incarnation < INCARNATION) then
+  elseif is_earlier(incarnation, row.incarnation) then
     return 'unknown'
   elseif not is_current(row, incarnation, n) then
     return 'stale'

@@ -134,7 +134,7 @@ local function record(id)
       fields[at.outcome] = 'output_lost'
     end
   end
-  return { fields, tokens, call('LRANGE', key('events', id), 0, -1), INCARNATION }
+  return { fields, tokens, call('LRANGE', key('events', id), 0, -1), fields[at.incarnation] or INCARNATION }
 end
 
 -- Request metadata arrives as ten arguments.
@@ -222,6 +222,17 @@ end
 
 local recount_leases
 
+-- Return true if one incarnation is earlier than another: both are digits without zeros before them.
+local function is_earlier(one, other)
+  return #one < #other or (#one == #other and one < other)
+end
+
+-- Return the incarnation of a new row: later than that of an earlier row of the request, which Redis may have lost.
+local function row_incarnation()
+  local now = string.gsub(NOW, '^0+', '')
+  return is_earlier(now, INCARNATION) and INCARNATION or now
+end
+
 local function add(metadata)
   if call('ZREM', PREFIX .. 'held', member(metadata.arrival, metadata.id)) == 1 then
     recount_leases() -- the row of a leased request was lost
@@ -229,7 +240,7 @@ local function add(metadata)
   call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
     'model', metadata.model,
     'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'counted', 0, 'tokens', 0,
-    'fingerprint', metadata.fingerprint)
+    'incarnation', row_incarnation(), 'fingerprint', metadata.fingerprint)
   keep_reader(metadata)
   keep_notify(metadata)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
@@ -244,7 +255,7 @@ end
 -- transitions; `row` has the fields ROW of a request
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
-  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify' }
+  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify', 'incarnation' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -255,6 +266,7 @@ local function read_row(id)
   for i, field in ipairs(ROW) do
     row[field] = values[i]
   end
+  row.incarnation = row.incarnation or INCARNATION -- rows of earlier versions have none
   return row
 end
 
@@ -439,7 +451,7 @@ local function grant(row, instance, session, what)
   call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
   add_event(row.id, what, '', instance)
   local preemptions = call('HGET', key('request', row.id), EXTENSION .. 'preemptions') or '0'
-  return { 'granted', n, call('GET', key('log', row.id)) or '', INCARNATION, preemptions }
+  return { 'granted', n, call('GET', key('log', row.id)) or '', row.incarnation, preemptions }
 end
 
 -- Release the lease of a request: it waits again, or ends if it was cancelled.
@@ -478,7 +490,7 @@ local function refusal(row, metadata, instance, session)
 end
 
 local function is_current(row, incarnation, n)
-  return row and row.instance and row.n == n and incarnation == INCARNATION
+  return row and row.instance and row.n == n and incarnation == row.incarnation
 end
 
 -- Return true if this term is current; an empty incarnation needs no term.

@@ -128,7 +128,9 @@ class SimulatedEngine:
         generation = _Generation(call, chain_after(call.prompt_ids), len(call.prompt_ids))
         self._running[call.call_id] = generation
         try:
-            await self._pause(generation, SUBMIT_S)
+            # Neither a slow engine nor an abort lets it overtake one that was submitted before.
+            await self._loop.pause(SUBMIT_S)
+            self._check_serving()
             staying = [each for each in self._running.values() if not each.leaving]
             blocks = sum(self._capacity.blocks(each.tokens) for each in staying)
             self._machine.started(call.call_id, len(staying), self._capacity.seqs_max, blocks)

@@ -94,6 +94,14 @@ class Indexed(NamedTuple):
     id: RequestId
 
 
+class LookedUp(NamedTuple):
+    """A gateway looked a request up; its answer is still on its way."""
+
+    at_s: float
+    id: RequestId
+    known: bool
+
+
 class MessageDelivered(NamedTuple):
     """The broker delivered a request's message."""
 
@@ -232,8 +240,8 @@ class ResidencyChanged(NamedTuple):
 
 Event = (
     Fault | FaultOver | Stalled | StallOver | Failed | Died | Flushed | KeyLost | Published | Confirmed
-    | Indexed | MessageDelivered | Leased | Appended | Restored | Released | Ended | Heartbeat | LeaderNamed
-    | FencedWrite | Accepted | TextReceived | Answered | Started | ResidencyChanged
+    | Indexed | LookedUp | MessageDelivered | Leased | Appended | Restored | Released | Ended | Heartbeat
+    | LeaderNamed | FencedWrite | Accepted | TextReceived | Answered | Started | ResidencyChanged
 )  # fmt: skip
 
 

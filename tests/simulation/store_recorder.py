@@ -21,10 +21,12 @@ from simulation.history import (
     Indexed,
     LeaderNamed,
     Leased,
+    LookedUp,
     Released,
     Restored,
 )
 from simulation.process import Process
+from simulation.settings import GATEWAYS
 from simulation.store_server import StoreServer
 from simulation.virtual_loop import VirtualLoop
 
@@ -79,6 +81,8 @@ class StoreRecorder:
             raise
         if name in _UNDER_A_TERM:
             self._fenced_write(process, operation(name, arguments), arguments, done=True)
+        if name == "record" and process.name in GATEWAYS:
+            self._history.add(LookedUp(self._loop.time(), arguments[0], known=answer is not None))
         record = self._record_by_name.get(name)
         if record is not None:
             record(answer, *arguments, **named)

@@ -20,6 +20,7 @@ from simulation.history import (
     Indexed,
     KeyLost,
     Leased,
+    LookedUp,
     Published,
     TextReceived,
 )
@@ -80,10 +81,11 @@ def bad_ends_have_a_reason(events: Sequence[Event], scripts: Sequence[ClientScri
 
 
 class _Seen:
-    """What happened to requests in the store."""
+    """What happened to requests in the store; `_missed`: those that the latest look did not find."""
 
     def __init__(self) -> None:
         self._known: set[RequestId] = set()
+        self._missed: set[RequestId] = set()
         self._lost: set[RequestId] = set()
         self._leases: Counter[RequestId] = Counter()
         self._flushed = False
@@ -98,6 +100,8 @@ class _Seen:
                 self._lost.add(RequestId(of))
                 if kind == "request":
                     self._known.discard(RequestId(of))
+            case LookedUp(id=id, known=known):
+                (self._missed.discard if known else self._missed.add)(id)
             case Indexed(id=id) | Leased(id=id):
                 self._known.add(id)
                 self._leases[id] += isinstance(event, Leased)
@@ -106,7 +110,8 @@ class _Seen:
         """Return whether an end follows from what was lost, or from engines that failed too often."""
         match end:
             case str() if end in (REBUILDING, UNKNOWN):
-                return id not in self._known
+                # The answer of the latest look may be on its way while another process indexes the request.
+                return id not in self._known or id in self._missed
             case Outcome.OUTPUT_LOST:
                 return self._flushed or id in self._lost
             case Outcome.FAILED:

@@ -25,6 +25,9 @@ LATENESS_PERIOD_S: Final = 0.25
 REBUILD_NS: Final = 60_000_000_000
 """Time after which a store that was emptied knows every request again."""
 
+UNWATCHED_MAX_NS: Final = 5_000_000_000
+"""Time without a look after which a gateway may have missed that the store was away, or refused to index."""
+
 REFUSAL_FADES_NS: Final = 5_000_000_000
 """Time for which a gateway is not ready after the queue refused a request."""
 
@@ -70,6 +73,7 @@ class LoadWatch:
         self._clusters = ClusterWatch(store)
         self._incarnation: int | None = None
         self._rebuilding_until_ns = 0
+        self._watched_ns: int | None = None
         self._refusal: tuple[int, str] | None = None
 
     @property
@@ -99,7 +103,8 @@ class LoadWatch:
         """Return whether the store may not know every request.
 
         That holds until the queue has been read into the store, which the store reports itself; and for
-        `REBUILD_NS` after this gateway saw the store unavailable or emptied.
+        `REBUILD_NS` after this gateway saw the store unavailable or emptied, or had not looked for a while:
+        another one may have failed to index what it had accepted before this one was started or went on.
 
         Raises:
             StoreUnavailableError: The store is unavailable.
@@ -136,6 +141,12 @@ class LoadWatch:
             self.expect_unknown()
             self._hub.resync()
         self._incarnation = incarnation
+        now_ns = self._clock.now_ns()
+        # Before its first look it missed all since the store was made, at its incarnation.
+        since_ns = incarnation if self._watched_ns is None else self._watched_ns
+        if now_ns - since_ns > UNWATCHED_MAX_NS:
+            self.expect_unknown()
+        self._watched_ns = now_ns
 
     def count_accepted(self, model: ModelId) -> None:
         """Count a request accepted here, until the next observation and the next forecast include it."""

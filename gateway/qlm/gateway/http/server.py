@@ -98,6 +98,7 @@ def create_server(
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         backlog=backlog,
         timeout_keep_alive=math.ceil(connections.limits.idle_timeout_s),
         timeout_graceful_shutdown=shutdown_s,

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import OutputTimes
@@ -13,6 +13,7 @@ from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.observability.counts import Count, LabelledCounter, Level
 from qlm.gateway.observability.histogram import LabelledHistogram, Observed
 from qlm.gateway.observability.reading import ReadingMetrics
 from qlm.gateway.observability.webhooks import WebhookMetrics
@@ -78,8 +79,8 @@ class GatewayMetrics:
         self._tokens = counter(
             "qlm_gateway_tokens", "Tokens, by side: prompt or completion", ("model", "side")
         )
-        self.open_streams = gauge("qlm_gateway_open_streams", "Answers being streamed")
-        self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
+        self.open_streams = Level(registry, "qlm_gateway_open_streams", "Answers being streamed")
+        self.sessions = Level(registry, "qlm_gateway_open_requests", "Requests that this gateway watches")
         self.unprotected_listeners = gauge(
             "qlm_gateway_unprotected_listeners",
             "Listeners beyond loopback that nothing is known to protect",
@@ -180,9 +181,9 @@ class GatewayMetrics:
 
 def _counter(
     registry: CollectorRegistry, name: str, about: str, labels: tuple[str, ...]
-) -> Callable[..., Counter]:
-    """Return a counter as a cached function of its label values, whose look-up is slow."""
-    return cache(Counter(name, about, labels, registry=registry).labels)
+) -> Callable[..., Count]:
+    """Return a counter as a cached function of its label values."""
+    return LabelledCounter(registry, name, about, labels).labels
 
 
 def _histogram(

@@ -104,6 +104,16 @@ def test_the_end_has_its_reason() -> None:
     assert subject.over
 
 
+def test_text_that_comes_with_a_good_end_is_part_of_the_last_event() -> None:
+    actions = play(session(), heard("ab"), heard("cd", 2, Outcome.LENGTH))
+    assert actions == [said(2, "ab"), SendFinal(4, "cd", "length", Outcome.LENGTH, token_ids=tuple(b"cd"))]
+
+
+def test_text_that_comes_with_a_bad_end_is_sent_before_it() -> None:
+    actions = play(session(), heard("ab"), heard("cd", 2, Outcome.FAILED))
+    assert actions == [said(2, "ab"), said(4, "cd"), SendFinal(4, "", None, Outcome.FAILED)]
+
+
 def test_a_plain_answer_is_sent_whole_at_its_end() -> None:
     actions = play(session(Mode.WHOLE), heard("ab"), heard("c", 2, Outcome.STOP))
     assert actions == [SendFinal(3, "abc", "stop", Outcome.STOP, token_ids=tuple(b"abc"))]

@@ -171,7 +171,7 @@ class Session:
         if added:
             self._poll_pause_ns = self._timing.poll_ns
             self._poll_at_ns = now_ns + self._poll_pause_ns
-        actions = self._feed(added, now_ns)
+        actions = self._feed(added, now_ns, ends=new.outcome is not None and new.outcome.ok)
         if new.outcome is not None and not self.over:
             actions.append(self._end(new.outcome, new.detail, new.extensions.cached_tokens))
         return actions
@@ -184,7 +184,7 @@ class Session:
         overlap = min(have, new.end) - new.offset
         return list(new.token_ids[:overlap]) == self._ids[new.offset : new.offset + overlap]
 
-    def _feed(self, added: Sequence[int], now_ns: int) -> list[Action]:
+    def _feed(self, added: Sequence[int], now_ns: int, *, ends: bool) -> list[Action]:
         if not added:
             return []
         # Text of tokens that the client has been shown is made but not sent: the text of the next event must
@@ -198,16 +198,19 @@ class Session:
         piece = self._text.feed(added)
         actions: list[Action] = []
         if piece and self._mode is not Mode.BACKGROUND:
-            actions += self._send(piece, now_ns)
+            actions += self._send(piece, now_ns, ends=ends)
         if self._text.met:
             actions += [self._end(Outcome.STOP, ""), StopGeneration()]
         return actions
 
-    def _send(self, piece: str, now_ns: int) -> list[Action]:
+    def _send(self, piece: str, now_ns: int, *, ends: bool) -> list[Action]:
         if self._mode is Mode.WHOLE or self._text.met:
             self._pieces.append(piece)
             return []
         if self._gone_at_ns is not None:
+            return []
+        if ends:  # the last event has it: one event and one write in place of two
+            self._pieces.append(piece)
             return []
         self._keepalive_at_ns = now_ns + self._timing.keepalive_ns
         since, ids = self._sent, self._unsent()

@@ -291,7 +291,7 @@ def test_running_requests_are_preempted_for_a_swap_when_the_head_would_be_late()
     bench, slow = full_with_a_head(AgentSettings(), model="n")
     bench.later(1.0)
     assert not bench.take(Abort)
-    bench.later(3.1)
+    bench.later(4.1)  # 5 s of tokens, and less than that to the deadline
     assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]
 
 

@@ -2,6 +2,7 @@
 
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.queue_head import SwapHysteresis
+from qlm.agents.core.scheduling.eviction_worth import worth_evicting
 from qlm.agents.core.scheduling.preemption import cannot_wait, victims_of_swap, watch_head
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, SwapModel
@@ -86,8 +87,12 @@ def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Actio
         return []
     if not cannot_wait(state, head.cls, deadline_ns, now_ns):
         return []
+    victims = victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns)
+    awake = state.engines.active
+    if not victims or awake is None or not worth_evicting(state, awake, head, victims, now_ns):
+        return []
     actions: list[Action] = []
-    for victim in victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns):
+    for victim in victims:
         state.stats.operations.preempted_for_swap(victim.request.model)
         why = f"evicted: {head.id} needs {head.cls.model}"
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=why)

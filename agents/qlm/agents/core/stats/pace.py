@@ -49,6 +49,16 @@ class Pace:
         service_s = self.service_s + weight * (elapsed_s - self.service_s) if self.service_s else elapsed_s
         return Pace(token_s, service_s)
 
+    def longest_wait_s(self, tokens_left: int, age_s: float) -> float:
+        """Return how long a wait for the end of an answer may last, as `latest_wait_ns` bounds it.
+
+        Args:
+            tokens_left: Tokens up to the limit of the answer.
+            age_s: Time since its start.
+        """
+        by_limit_s = max(0, tokens_left) * self.token_s
+        return min(by_limit_s, max(LONG_ANSWER * self.service_s, age_s)) if self.service_s else by_limit_s
+
     def latest_wait_ns(self, start_by_ns: int, tokens_left: int, started_ns: int) -> int:
         """Return the time from which a wait for the end of an answer may last beyond a latest start.
 

@@ -103,7 +103,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
     tokens = sum(tracked.tokens for tracked in evicted)
     return Present(
         backlog=_backlog(state, forecasts, groups, now_ns),
-        back_s=_back_s(state, model),
+        back_s=back_s(state, model),
         awake_s=(now_ns - visit.awake_ns) / 1e9,
         idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
         running_slack_s=tuple(_slacks_s(state, forecasts, now_ns)),
@@ -187,12 +187,17 @@ def _hopeful(
 def _slacks_s(state: AgentState, forecasts: Forecasts, now_ns: int) -> Iterator[float]:
     """Yield how long each request on this instance may still be away, if it has an objective to meet."""
     for tracked in state.requests.all.values():
-        deadline_ns = tracked.request.deadline_ns
-        if tracked.best_effort or tracked.answered or tracked.ended or deadline_ns is None:
-            continue
-        slack_s = (deadline_ns - now_ns) / 1e9 - _remaining_s(state, forecasts, tracked)
-        if slack_s >= 0:
-            yield slack_s
+        slack = slack_s(state, forecasts, tracked, now_ns)
+        if slack is not None and slack >= 0:
+            yield slack
+
+
+def slack_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest, now_ns: int) -> float | None:
+    """Return how long a request may still be away; None without an objective to meet, negative if lost."""
+    deadline_ns = tracked.request.deadline_ns
+    if tracked.best_effort or tracked.answered or tracked.ended or deadline_ns is None:
+        return None
+    return (deadline_ns - now_ns) / 1e9 - _remaining_s(state, forecasts, tracked)
 
 
 def _remaining_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) -> float:
@@ -213,7 +218,7 @@ def _rest_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) ->
     return min(tracked.tokens_left * token_s, forecasts.answer_s(tracked.request.cls))
 
 
-def _back_s(state: AgentState, model: ModelId) -> float:
+def back_s(state: AgentState, model: ModelId) -> float:
     """Return the time until the awake model would serve again, from the tier in which it would sleep."""
     use = state.engines.host_memory(state.prefetch.models, state.costs.swap)
     return state.costs.return_s(model, use)

@@ -11,18 +11,18 @@ from qlm.rct_estimator.host_memory import Asleep, SwapCost, after_swap
 
 def first_asleep(instance: Instance, kind: Kind) -> Asleep:
     """Return what sleeps now."""
-    return tuple(
-        (model, SwapTier.RELOAD if model in instance.unloaded_models else SwapTier.WARM)
+    return {
+        model: SwapTier.RELOAD if model in instance.unloaded_models else SwapTier.WARM
         for model in instance.warm_models
         if model in kind.models and model != instance.loaded_model
-    )
+    }
 
 
 def swap(kind: Kind, asleep: Asleep, old: ModelId | None, new: ModelId) -> tuple[float, Asleep]:
     """Return the seconds of a swap, unloading included, and what sleeps behind it."""
     models = kind.models
     unload_s = models[old].unload_s if old in models else 0.0
-    load_s = swap_cost(models[new]).takes_s(dict(asleep).get(new, SwapTier.COLD))
+    load_s = swap_cost(models[new]).takes_s(asleep.get(new, SwapTier.COLD))
     behind = after_swap(asleep, old if old in models else None, new, _costs(models), kind.host_memory_bytes)
     return unload_s + load_s, behind
 

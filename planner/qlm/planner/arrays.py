@@ -173,6 +173,7 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         runs, times.transpose(1, 0, 2), takes_s, unload_s, holds_bytes, memory_bytes[:, np.newaxis]
     )
     runs, times = runs[first], times[:, first]
+    swaps = {name: Swaps(kind) for name, kind in problem.kinds.items()}
     classes = sorted({group.cls for group in groups if group.cls is not None})
     cls_number = {name: at for at, name in enumerate(classes)}
     cls = np.array([NONE if g.cls is None else cls_number[g.cls] for g in groups], dtype=np.int64)
@@ -200,7 +201,7 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         loaded=np.array(
             [NONE if i.loaded_model is None else number[i.loaded_model] for i in instances], dtype=np.int64
         ),
-        asleep=tuple(_asleep(each, problem.kinds[each.kind], number) for each in instances),
+        asleep=tuple(_asleep(each, swaps[each.kind], number) for each in instances),
         busy_s=np.array([i.busy.mean for i in instances], dtype=np.float64),
         busy_var=np.array([i.busy.var for i in instances], dtype=np.float64),
         leave_s=np.array([i.leave_s for i in instances], dtype=np.float64),
@@ -259,8 +260,8 @@ def _times(
     return runs, times[:7]
 
 
-def _asleep(instance: Instance, kind: Kind, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
-    return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance).models)
+def _asleep(instance: Instance, swaps: Swaps, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
+    return tuple([(number[model], _TIERS[tier]) for model, tier in swaps.at_first(instance).models.items()])
 
 
 _NOT_THERE: Final = (0.0,) * 8

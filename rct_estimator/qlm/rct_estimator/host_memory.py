@@ -197,7 +197,7 @@ def _loss_s(
     return stopped + dropped
 
 
-Asleep = tuple[tuple[ModelId, SwapTier], ...]
+Asleep = Mapping[ModelId, SwapTier]
 """Sleeping models with their tier, least recently used first."""
 
 
@@ -219,7 +219,7 @@ def after_swap(
     """
     if old is None:
         return asleep_after(asleep, None, new)
-    plan = plan_sleep(old, HostMemoryUse(asleep=dict(asleep)), costs, host_memory_bytes, later=(new,))
+    plan = plan_sleep(old, HostMemoryUse(asleep=asleep), costs, host_memory_bytes, later=(new,))
     return asleep_after(asleep, (old, plan), new)
 
 
@@ -231,8 +231,12 @@ def asleep_after(asleep: Asleep, old: tuple[ModelId, SleepPlan] | None, new: Mod
         old: The model that was awake, and the plan for its sleep; None if none was, or if it cannot sleep.
         new: The next one.
     """
-    if old is None:
-        return tuple([each for each in asleep if each[0] != new])
-    model, plan = old
-    kept = tuple([each for each in asleep if each[0] != new and each[0] not in plan.stop])
-    return kept if plan.tier is SwapTier.COLD else (*kept, (model, plan.tier))
+    after = dict(asleep)
+    after.pop(new, None)
+    if old is not None:
+        model, plan = old
+        for stopped in plan.stop:
+            del after[stopped]
+        if plan.tier is not SwapTier.COLD:
+            after[model] = plan.tier
+    return after

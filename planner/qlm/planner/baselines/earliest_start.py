@@ -48,11 +48,14 @@ class EarliestStarts:
         self._pools: dict[str, _Pool] = {}
         self._places: list[int] = []
         wanted = sorted(set(models))
+        self._rows: dict[ModelId, list[tuple[str, _Row, list[int]]]] = {model: [] for model in wanted}
         for at, schedule in enumerate(schedules):
             kind = schedule.instance.kind
-            if kind not in self._pools:
-                self._pools[kind] = _Pool.of(schedule.kind, wanted)
-            pool = self._pools[kind]
+            pool = self._pools.get(kind)
+            if pool is None:
+                pool = self._pools[kind] = _Pool.of(schedule.kind, wanted)
+                for model, row in pool.ready_s.items():
+                    self._rows[model].append((kind, row, pool.schedules))
             self._places.append(len(pool.schedules))
             pool.schedules.append(at)
             for row in pool.ready_s.values():
@@ -85,11 +88,10 @@ class EarliestStarts:
         extra_s = 0.0 if home is None else move_s
         best: _End | None = None
         best_s = math.inf
-        pools = self._pools
-        for kind, time in group.time.items():
-            pool = pools.get(kind)
-            row = pool.ready_s.get(group.model) if pool else None
-            if pool is None or row is None:
+        times = group.time
+        for kind, row, schedules in self._rows.get(group.model, ()):
+            time = times.get(kind)
+            if time is None:
                 continue
             # A live fleet has nearly as many kinds as instances, since a kind says what runs there.
             if len(row) == 1:
@@ -97,7 +99,7 @@ class EarliestStarts:
             else:
                 end_s, place = _first(row, time.service.mean, time.tail.mean, extra_s)
             if end_s <= best_s:
-                end = (end_s, pool.schedules[place])
+                end = (end_s, schedules[place])
                 best = end if best is None or end < best else best
                 best_s = best[0]
         if best is None:

@@ -73,13 +73,18 @@ class Schedule:
         """Return the state after one more group."""
         model, asleep = group.model, state.asleep
         time = group.time[self.instance.kind]
-        clock_s = self.ready_s(model, state) + time.service.mean
+        ready_s = state.clock_s
         if model != state.loaded:
+            ready_s = self.ready_s(model, state)
             asleep = self.swaps.after(asleep, state.loaded, model)
-        return ScheduleState(clock_s, time.tail.mean, model, asleep)
+        return ScheduleState(ready_s + time.service.mean, time.tail.mean, model, asleep)
 
     def insert(self, place: int, group: PlannedGroup) -> None:
         """Insert a group at a place."""
+        if place == len(self.groups):
+            self.states.append(self.after(self.last, group))
+            self.groups.append(group)
+            return
         self.groups.insert(place, group)
         del self.states[place:]
         state = self.last

@@ -177,7 +177,7 @@ def _begin_slots(model: pyo.ConcreteModel, window: _Window) -> None:
             ready = (schedule.ready_s(c[2], schedule.last) * m.hold[c] for c in holding[i, 0])
             return m.begin_s[i, 0] >= pyo.quicksum(ready)
         costs, asleep = schedule.kind.models, schedule.last.asleep
-        loading = (asleep.wakes_s[c[2]] * m.hold[c] for c in holding[i, k])
+        loading = (schedule.swaps.wake_s(asleep, c[2]) * m.hold[c] for c in holding[i, k])
         swaps = pyo.quicksum(loading)
         unloads = pyo.quicksum(costs[c[2]].unload_s * m.hold[c] for c in holding[i, k - 1])
         # Before an empty slot nothing is unloaded.

@@ -13,7 +13,6 @@ from qlm.rct_estimator.host_memory import (
     HostMemoryUse,
     SleepPlan,
     SwapCost,
-    after_swap,
     asleep_after,
     plan_sleep,
 )
@@ -25,22 +24,20 @@ class Sleeping:
 
     Attributes:
         models: Sleeping models with their tier, least recently used first.
-        wakes_s: Seconds until each model of the kind serves, without unloading another.
+        wakes_s: Seconds until each model of the kind that is not awake serves, without unloading another. For
+            the awake one they are what its own wake took; so most swaps change nothing, and share them.
         known: What sleeps after the swaps from it that were computed, by the models that slept and woke.
     """
 
     models: Asleep
-    wakes_s: dict[ModelId, float] = field(compare=False)
+    wakes_s: Mapping[ModelId, float] = field(compare=False)
     known: dict[tuple[ModelId | None, ModelId], "Sleeping"] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def tier_of(self, model: ModelId) -> SwapTier:
         """Return the tier of a model that is not awake."""
-        for each, tier in self.models:
-            if each == model:
-                return tier
-        return SwapTier.COLD
+        return self.models.get(model, SwapTier.COLD)
 
 
 class Swaps:
@@ -54,24 +51,23 @@ class Swaps:
         self._kind = kind
         self._costs = _Costs(kind.models)
         self._cold_s = {model: cost.swap_cold_s for model, cost in kind.models.items()}
-        self._plans: dict[ModelId, SleepPlan] = {}
-        self._known: dict[tuple[Asleep, ModelId | None, ModelId], Sleeping] = {}
+        self._alone: dict[ModelId, SleepPlan] = {}
 
     def at_first(self, instance: Instance) -> Sleeping:
         """Return what sleeps on an instance now, without models that it cannot serve."""
         unloaded = frozenset(instance.unloaded_models)
         return self.sleeping(
-            tuple(
-                (model, SwapTier.RELOAD if model in unloaded else SwapTier.WARM)
+            {
+                model: SwapTier.RELOAD if model in unloaded else SwapTier.WARM
                 for model in instance.warm_models
                 if model != instance.loaded_model and model in self._kind.models
-            )
+            }
         )
 
     def sleeping(self, models: Asleep) -> Sleeping:
         """Return models of the kind with the times until each serves."""
         wakes_s = self._cold_s.copy()
-        for model, tier in models:
+        for model, tier in models.items():
             wakes_s[model] = self._costs[model].takes_s(tier)
         return Sleeping(models, wakes_s)
 
@@ -80,30 +76,39 @@ class Swaps:
         after = sleeping.known.get((old, new))
         if after is None:
             asleep = old if old in self._kind.models else None
-            after = sleeping.known[old, new] = self._swap(sleeping.models, asleep, new)
+            after = sleeping.known[old, new] = self._swap(sleeping, asleep, new)
         return after
+
+    def wake_s(self, sleeping: Sleeping, model: ModelId) -> float:
+        """Return the seconds until a model serves that is not awake, without unloading another."""
+        return self._costs[model].takes_s(sleeping.tier_of(model))
 
     def takes_s(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> float:
         """Return the seconds of a swap, unloading included."""
         left = self._costs[old] if old in self._kind.models else None
         return self._costs[new].swap_s(sleeping.tier_of(new), left)
 
-    def _swap(self, asleep: Asleep, old: ModelId | None, new: ModelId) -> Sleeping:
-        key = asleep, old, new
-        if key not in self._known:
-            if old is not None and self._all_fit:
-                models = asleep_after(asleep, (old, self._plan_alone(old)), new)
-            else:
-                models = after_swap(asleep, old, new, self._costs, self._kind.host_memory_bytes)
-            self._known[key] = self.sleeping(models)
-        return self._known[key]
+    def _swap(self, sleeping: Sleeping, old: ModelId | None, new: ModelId) -> Sleeping:
+        if old is None:
+            return Sleeping(asleep_after(sleeping.models, None, new), sleeping.wakes_s)
+        plan = self._plan_alone(old) if self._all_fit else self._plan(sleeping, old, new)
+        models = asleep_after(sleeping.models, (old, plan), new)
+        wakes_s, wake_s = sleeping.wakes_s, self._costs[old].takes_s(plan.tier)
+        if plan.stop or wakes_s[old] != wake_s:
+            wakes_s = {**wakes_s, old: wake_s, **{model: self._cold_s[model] for model in plan.stop}}
+        return Sleeping(models, wakes_s)
+
+    def _plan(self, sleeping: Sleeping, old: ModelId, new: ModelId) -> SleepPlan:
+        """Plan the sleep of a model."""
+        use = HostMemoryUse(asleep=sleeping.models)
+        return plan_sleep(old, use, self._costs, self._kind.host_memory_bytes, later=(new,))
 
     def _plan_alone(self, model: ModelId) -> SleepPlan:
         """Plan the sleep of a model where all fit: what sleeps beside it makes no difference."""
-        if model not in self._plans:
+        if model not in self._alone:
             alone = HostMemoryUse(asleep={})
-            self._plans[model] = plan_sleep(model, alone, self._costs, self._kind.host_memory_bytes)
-        return self._plans[model]
+            self._alone[model] = plan_sleep(model, alone, self._costs, self._kind.host_memory_bytes)
+        return self._alone[model]
 
     @cached_property
     def _all_fit(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.operations import SwapTier
+from qlm.domain.values import value
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.closed_form import Lateness, group_lateness, p_on_time
 from qlm.planner.verify.constraints import Violation, claim_violations, violations
@@ -22,7 +23,7 @@ SHORT_MIN: Final = 1e-6
 """Share of a group's requests up to which none counts as short of a promise: rounding breaks none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GroupRow:
     """Expected times and penalty of one placed group.
 

@@ -36,7 +36,7 @@ class Served:
     swap_s: float
     waits_for_tail: Normal
     start: Normal
-    asleep: Sleeping = field(default_factory=lambda: Sleeping((), {}))
+    asleep: Sleeping = field(default_factory=lambda: Sleeping({}, {}))
     class_sd_s: float = 0.0
     speed_sd_s: float = 0.0
 
@@ -46,23 +46,31 @@ class Served:
         return self.group.time[self.instance.kind]
 
     def leaves(self, share: float = 1.0) -> Normal:
-        """Return when the request at a share of the group leaves the queue (1 for the last request).
-
-        S + (r/n) service. Own variances add up; of a shared error the standard deviations do.
-        """
-        start, time = self.start, self.time
-        service = time.service
-        own_var = start.var + service.var * share * share
-        of_class = _grown(self.class_sd_s, share * time.class_sd_s)
-        var = own_var + of_class + _grown(self.speed_sd_s, share * time.speed_sd_s)
-        return Normal(start.mean + service.mean * share, var)
+        """Return when the request at a share of the group leaves the queue (1 for the last request)."""
+        return Normal(*self._leaves(share))
 
     def completion(self, share: float = 1.0) -> Normal:
         """Return the completion of the request at a share of the group: a tail after it leaves the queue."""
-        time, leaves = self.time, self.leaves(share)
+        time = self.time
+        tail, by_speed = time.tail, time.tail_speed_sd_s
+        mean, var = self._leaves(share)
         speed_sd_s = self.speed_sd_s + share * time.speed_sd_s
-        var = leaves.var + time.tail.var + _grown(speed_sd_s, time.tail_speed_sd_s)
-        return Normal(leaves.mean + time.tail.mean, var)
+        return Normal(mean + tail.mean, var + tail.var + by_speed * (2.0 * speed_sd_s + by_speed))
+
+    def _leaves(self, share: float) -> tuple[float, float]:
+        """Return mean and variance of S + (r/n) service.
+
+        Own variances add up; of a shared error the standard deviations do: from sd to sd + by, the variance
+        grows by `by (2 sd + by)`.
+        """
+        start, time = self.start, self.time
+        service, by_class, by_speed = time.service, share * time.class_sd_s, share * time.speed_sd_s
+        return start.mean + service.mean * share, (
+            start.var
+            + service.var * share * share
+            + by_class * (2.0 * self.class_sd_s + by_class)
+            + by_speed * (2.0 * self.speed_sd_s + by_speed)
+        )
 
     @property
     def cross_var(self) -> float:
@@ -73,11 +81,6 @@ class Served:
         time = self.time
         of_class = self.class_sd_s * time.class_sd_s
         return 2.0 * (of_class + (self.speed_sd_s + time.tail_speed_sd_s) * time.speed_sd_s)
-
-
-def _grown(sd_s: float, by_s: float) -> float:
-    """Return by how much a variance grows when its standard deviation does."""
-    return by_s * (2.0 * sd_s + by_s)
 
 
 def timeline(

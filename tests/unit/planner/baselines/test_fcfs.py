@@ -46,7 +46,7 @@ def test_what_a_lane_chooses_by_is_what_happens_then() -> None:
     mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
     kind = mixed.kinds["k"]
     swaps = Swaps(kind)
-    start = ScheduleState(3.0, 0.5, A, swaps.sleeping(()))
+    start = ScheduleState(3.0, 0.5, A, swaps.sleeping({}))
     schedule = Schedule(mixed.instances[0], kind, swaps, start)
     begins_s = {"z": 3.0, "b": 3.0 + 10.0 + 1.0 + 1.0 + 40.0, "a": 65.0 + 1.0 + 1.0 + 2.0}
     for place, group in enumerate(mixed.groups):

@@ -134,7 +134,9 @@ def test_compiled_code_follows_the_rule_of_the_agents(seed: int) -> None:
         state, loaded = swaps.after(state, loaded, new), new
         entries = takewhile(lambda entry: entry >= 0, rows[0, 0].tolist())
         said = [(arrays.models[entry >> 1], entry & 1) for entry in entries]
-        assert said == [(name, [SwapTier.WARM, SwapTier.RELOAD].index(tier)) for name, tier in state.models.items()]
+        assert said == [
+            (name, [SwapTier.WARM, SwapTier.RELOAD].index(tier)) for name, tier in state.models.items()
+        ]
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 8, 14, 20, 28])

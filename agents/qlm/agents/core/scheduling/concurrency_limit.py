@@ -82,4 +82,7 @@ def _over_pace(
 
 
 def _task_may_be_in_time(running: Iterable[TrackedRequest]) -> bool:
-    return any(not each.best_effort and each.request.extensions.task_id is not None for each in running)
+    for each in running:  # often all that run: few are calls of tasks
+        if each.request.extensions.task_id is not None and not each.best_effort:
+            return True
+    return False

@@ -52,6 +52,8 @@ def computing_again_ns(state: AgentState, tracked: TrackedRequest) -> int:
 
 
 def _idle(state: AgentState, model: ModelId, waiting: Collection[ModelId], now_ns: int) -> Activity:
+    if not waiting:
+        return Activity(use=GpuUse.IDLE, model=model)
     engines = state.engines
     able = tuple(
         [

@@ -190,12 +190,12 @@ class GpuTime:
         """Count the time since the last observation for the activity of then."""
         before, since_ns = self._activity, self._at_ns
         self._at_ns = now_ns
-        if before is None:
-            return
         # A clock that was set back must not reduce a sum.
-        elapsed_ns = max(0, now_ns - since_ns)
-        again_ns = min(self._again_ns, elapsed_ns) if before.use is GpuUse.USEFUL else 0
-        if again_ns:
+        if before is None or now_ns <= since_ns:
+            return
+        elapsed_ns, again_ns = now_ns - since_ns, 0
+        if self._again_ns and before.use is GpuUse.USEFUL:
+            again_ns = min(self._again_ns, elapsed_ns)
             self._again_ns -= again_ns
             self._spend(before, GpuUse.AGAIN, again_ns, since_ns)
         self._spend(before, before.use, elapsed_ns - again_ns, since_ns)
@@ -205,7 +205,7 @@ class GpuTime:
             return
         self._ns[use] += lasts_ns
         present = self._interval
-        if present is None or (present.use, present.activity.model) != (use, activity.model):
+        if present is None or present.use is not use or present.activity.model != activity.model:
             self.close()
             began_ns = since_ns
             if use is GpuUse.USEFUL and present is not None:

@@ -82,7 +82,4 @@ def _over_pace(
 
 
 def _task_may_be_in_time(running: Iterable[TrackedRequest]) -> bool:
-    for each in running:  # often all that run: few are calls of tasks
-        if each.request.extensions.task_id is not None and not each.best_effort:
-            return True
-    return False
+    return any(each.request.extensions.task_id is not None and not each.best_effort for each in running)

@@ -137,6 +137,8 @@ def test_compiled_code_follows_the_rule_of_the_agents(seed: int) -> None:
         assert said == [
             (name, [SwapTier.WARM, SwapTier.RELOAD].index(tier)) for name, tier in state.models.items()
         ]
+        sleeping = [name for name in names if name != loaded]
+        assert [state.wakes_s[name] for name in sleeping] == [swaps.wake_s(state, name) for name in sleeping]
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 8, 14, 20, 28])

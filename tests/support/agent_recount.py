@@ -14,6 +14,7 @@ def check_counts(agent: Agent, capacity: EngineCapacity, now_ns: int) -> None:
     generating = [tracked for tracked in everything if tracked.phase in GENERATING]
     kv = agent.state.requests.kv
     assert kv.running == len(generating)
+    assert kv.of_tasks == sum(each.request.extensions.task_id is not None for each in generating)
     assert kv.tokens == sum(tracked.tokens for tracked in generating)
     assert {call: tracked.request.id for call, tracked in agent.state.requests.calls.items()} == {
         tracked.generation.call_id: tracked.request.id for tracked in generating

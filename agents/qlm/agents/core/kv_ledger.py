@@ -25,6 +25,7 @@ class KvLedger:
 
     Attributes:
         running: Requests in the engine, in its batch or queued for it.
+        of_tasks: Those among them that are calls of tasks.
         tokens: Prompt plus output tokens of them all.
         blocks: KV blocks of them all, without reserves.
         block_tokens: Tokens in a block.
@@ -36,7 +37,7 @@ class KvLedger:
     """
 
     def __init__(self) -> None:
-        self.running = 0
+        self.running = self.of_tasks = 0
         self.tokens = 0
         self.blocks = 0
         self.block_tokens = 1
@@ -53,7 +54,7 @@ class KvLedger:
         self.seqs_max = self.best_effort_limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
-        self.running = self.tokens = self.blocks = 0
+        self.running = self.of_tasks = self.tokens = self.blocks = 0
         for tracked in generating:
             self.add(tracked)
 
@@ -63,12 +64,14 @@ class KvLedger:
         tracked.blocks = self.blocks_of(tokens)
         tracked.spare_tokens = tracked.blocks * self.block_tokens - tokens
         self.running += 1
+        self.of_tasks += tracked.request.extensions.task_id is not None
         self.tokens += tokens
         self.blocks += tracked.blocks
 
     def remove(self, tracked: TrackedRequest) -> None:
         """Stop counting a request."""
         self.running -= 1
+        self.of_tasks -= tracked.request.extensions.task_id is not None
         self.tokens -= tracked.tokens
         self.blocks -= tracked.blocks
         tracked.blocks = 0

@@ -57,7 +57,7 @@ def requests_over_limit(
     running = requests.running.values()
     kv.best_effort_limit = kv.seqs_max
     over = _over_pace(limit, requests, work, alarm, now_ns) if paced else []
-    if _task_may_be_in_time(running):
+    if kv.of_tasks and _task_may_be_in_time(running):
         kv.best_effort_limit = min(kv.best_effort_limit, ceil(LEAST_SHARE * kv.seqs_max))
         alarm.want(limit.next_update_ns)
     return over

@@ -4,11 +4,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
 from qlm.gateway.api.errors import shown
+from qlm.gateway.api.messages import NO_MEDIA, TextPart
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.rendered_fields import RENDERED
 from qlm.gateway.api.responses_api.body import NEUTRAL as RESPONSE
@@ -80,6 +81,20 @@ def request_fields_page() -> str:
         "Request fields of vLLM",
         _INTRODUCTION,
         *(part for route in ROUTES for part in _section(*route)),
+        *_content_parts(),
+    )
+
+
+def _content_parts() -> Iterator[str]:
+    yield "## Content parts of messages"
+    yield f"In requests to `/v1/chat/completions`, by their `type`. Why media are refused: {NO_MEDIA}."
+    supported = get_args(TextPart.model_fields["type"].annotation)
+    yield table(
+        ("type", "QLM"),
+        [
+            (f"`{kind}`", Treatment.HONOURED if kind in supported else "refused by name")
+            for kind in LISTED["parts"]
+        ],
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from qlm.domain.outcome import Outcome
 from qlm.gateway.api.errors import ApiError, from_outcome
+from qlm.gateway.api.messages import NO_MEDIA
 from qlm.gateway.api.messages_api.blocks import chat_messages
 from qlm.gateway.api.messages_api.body import parse_messages
 from qlm.gateway.api.messages_api.chat import as_chat
@@ -128,6 +129,13 @@ def test_a_body_becomes_a_chat() -> None:
         "max_tokens": 5,
         "top_k": 4,
     }
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+def test_an_image_is_refused_with_the_reason(kind: str) -> None:
+    with pytest.raises(ApiError, match=f"{kind}.*{NO_MEDIA}") as caught:
+        chat_messages([{"role": "user", "content": [{"type": kind, "source": {}}]}])
+    assert caught.value.param == "messages[0].content[0].type"
 
 
 @pytest.mark.parametrize("content", [[], [5], None, 7])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.outcome import Outcome
 from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
+from qlm.gateway.api.messages import NO_MEDIA
 from qlm.gateway.api.renamed import renamed
 from qlm.gateway.api.responses_api.body import parse_response
 from qlm.gateway.api.responses_api.chat import as_chat
@@ -126,6 +127,12 @@ def test_items_that_belong_together_are_one_message() -> None:
 def test_a_part_whose_type_is_no_text_is_named(kind: object) -> None:
     with pytest.raises(ApiError, match=r"input\[0\]\.content\[0\]\.type is .*; expected input_text"):
         chat_messages([{"role": "user", "content": [{"type": kind, "text": "a"}]}])
+
+
+def test_an_image_is_refused_with_the_reason() -> None:
+    with pytest.raises(ApiError, match=f"'?input_image.*{NO_MEDIA}") as caught:
+        chat_messages([{"role": "user", "content": [{"type": "input_image", "image_url": "a"}]}])
+    assert caught.value.param == "input[0].content[0].type"
 
 
 def test_a_body_becomes_a_chat() -> None:

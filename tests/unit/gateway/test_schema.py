@@ -1,6 +1,7 @@
 import pytest
 
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
 from qlm.gateway.api.schema import DEPTH_MAX, parse_chat, parse_completion, parse_json
 
 COMPLETION = {"model": "m", "prompt": "Once"}
@@ -205,6 +206,19 @@ def test_content_may_be_parts_of_text() -> None:
 )
 def test_a_wrong_message_is_refused_with_its_path(message: object, param: str) -> None:
     assert refusal_of_chat(messages=[message]).param == param
+
+
+@pytest.mark.parametrize("kind", sorted(MEDIA_PARTS))
+def test_media_are_refused_by_their_kind_and_why(kind: str) -> None:
+    text = {"type": "text", "text": "a"}
+    error = refusal_of_chat(messages=[{"role": "user", "content": [text, {"type": kind, "uuid": "b"}]}])
+    assert error.param == "messages[0].content"
+    assert error.message.endswith(f"parts of type text, not {kind}: {NO_MEDIA}")
+
+
+def test_media_without_a_type_are_refused_by_their_field() -> None:
+    error = refusal_of_chat(messages=[{"role": "user", "content": [{"image_url": "https://example.com/a"}]}])
+    assert f"not image_url: {NO_MEDIA}" in error.message
 
 
 VLLM_SHARED: dict[str, object] = {

@@ -1,5 +1,6 @@
 """Messages of a conversation, as clients send them."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -7,6 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from qlm.gateway.api.rendered_fields import ToolCall
 
 CONTENT: Final = "a string or a list of parts of type text"
+MEDIA_PARTS: Final = frozenset(
+    {
+        "audio_embeds", "audio_url", "document", "file", "image", "image_embeds", "image_pil", "image_url",
+        "input_audio", "input_file", "input_image", "prompt_embeds", "video_embeds", "video_url",
+    }
+)  # fmt: skip
+"""Kinds of content parts other than text, of OpenAI, Anthropic and vLLM 0.32 (`MM_PARSER_MAP`)."""
+
+NO_MEDIA: Final = "images, audio, video and files are not supported, since a queued prompt is token ids alone"
 FORMER_REASONING: Final = "reasoning_content"
 
 
@@ -50,6 +60,13 @@ class Message(_Strict):
     reasoning: str | None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None  # Accepted, not used
 
+    @field_validator("content", mode="before")
+    @classmethod
+    def _no_media(cls, content: object) -> object:
+        if isinstance(content, list) and (kinds := _other_kinds(content)):
+            raise ValueError(f"{CONTENT}, not {', '.join(kinds)}: {NO_MEDIA}")
+        return content
+
     @field_validator("content")
     @classmethod
     def _text_or_calls(
@@ -67,3 +84,9 @@ class Message(_Strict):
         if not (self.tool_calls or self.tool_call_id or self.reasoning):
             return None
         return next(name for name in ("tool_calls", "tool_call_id", "reasoning") if getattr(self, name))
+
+
+def _other_kinds(parts: Iterable[object]) -> list[str]:
+    """Return the kinds of media among content parts: by type, or by a field as in vLLM."""
+    named = (name for part in parts if isinstance(part, dict) for name in (part.get("type"), *part))
+    return list(dict.fromkeys(name for name in named if isinstance(name, str) and name in MEDIA_PARTS))

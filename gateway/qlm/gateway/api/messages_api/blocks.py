@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 
 from qlm.gateway.api.errors import invalid, shown
+from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
 
 _KINDS: Final[Mapping[str, str]] = {
     "user": "text or tool_result",
@@ -115,8 +116,9 @@ def _call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _text(block: Mapping[str, Any], where: str, kinds: str) -> str:
     kind, text = block.get("type"), block.get("text")
     if kind != "text":
+        expected = f"{kinds}: {NO_MEDIA}" if isinstance(kind, str) and kind in MEDIA_PARTS else kinds
         raise invalid(
-            f"{where}.type", f"{where}.type is {shown(kind)}; expected {kinds}", "unsupported_value"
+            f"{where}.type", f"{where}.type is {shown(kind)}; expected {expected}", "unsupported_value"
         )
     if not isinstance(text, str):
         raise invalid(f"{where}.text", f"{where}.text is {shown(text)}; expected a text")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 _ROLES: Final = ("user", "assistant", "system", "developer")
@@ -102,6 +103,8 @@ def _part(part: object, where: str) -> str:
             return text
         case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
             return text
+        case {"type": str(kind)} if kind in MEDIA_PARTS:
+            raise _unsupported(f"{where}.type", kind, f"input_text or output_text: {NO_MEDIA}")
         case {"type": kind}:
             raise _unsupported(f"{where}.type", kind, "input_text or output_text, with a text")
     raise invalid(where, f"{where} is {shown(part)}; expected an object with type and text")

@@ -25,6 +25,9 @@ from support.requests import a_request
 
 Q = QueueName("q")
 
+# NULL for a mark whose message is gone.
+BODIES_OF_MARKS = "SELECT (SELECT body FROM message WHERE id = returned.message) FROM returned"
+
 # Prints each id once its publish is confirmed, and acknowledges every third message, until it is killed.
 PUBLISHER = """
 import asyncio, sys
@@ -388,3 +391,22 @@ async def test_an_acknowledged_message_is_deleted_though_nothing_else_is_written
     (delivery,) = await broker.get(Q)
     await broker.ack(delivery)
     await until(lambda: not file.read_now(messages.find).messages)
+
+
+@pytest.mark.parametrize("deletes_first", [False, True])
+async def test_the_mark_of_a_returned_message_goes_with_it(file: SqliteFile, deletes_first: bool) -> None:
+    """Also if both are written in one batch, in which another deletion comes first."""
+    broker = (await SqliteQueues.open(file)).broker()
+    for body in (b"other", b"returned", b"waits"):
+        await broker.publish(Q, body)
+    other, again = await broker.get(Q, 2)
+    if deletes_first:
+        await broker.ack(other)
+    await broker.requeue(again)
+    (again,) = await broker.get(Q)
+    await broker.ack(again)
+    (waits,) = await broker.get(Q)
+    await broker.requeue(waits)
+    await file.write(messages.list_queues, (Q, True))  # after all that
+    marked = await file.read(lambda connection: connection.execute(BODIES_OF_MARKS).fetchall())
+    assert marked == [(b"waits",)], "the mark of a message that is there stays"

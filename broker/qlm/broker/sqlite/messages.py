@@ -13,10 +13,13 @@ R = TypeVar("R")
 Facts = tuple[tuple[str, int], ...]
 """Names and values of facts about the file."""
 
-
-# The mark of a message outlives it until the next clean end, and the id of the newest one may be given again.
+# A file of an earlier version has marks of messages that are gone; the id of the newest may be given again.
 _RETURNED: Final = "SELECT message FROM returned WHERE message IN (SELECT id FROM message)"
 
+_MARK_RETURNED: Final = """
+INSERT OR IGNORE INTO returned
+SELECT id FROM message WHERE id IN (SELECT value FROM json_each(?))
+"""
 
 _VOID_CHECKSUMS: Final = """
 CREATE TRIGGER IF NOT EXISTS void_checksums AFTER INSERT ON fact WHEN NEW.name = 'clean'
@@ -117,13 +120,15 @@ def list_queues(connection: sqlite3.Connection, changes: Sequence[tuple[QueueNam
 
 
 def delete_messages(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Delete messages permanently."""
-    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", (json_array(ids),))
+    """Delete messages permanently, with their marks."""
+    gone = (json_array(ids),)
+    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", gone)
+    connection.execute("DELETE FROM returned WHERE message IN (SELECT value FROM json_each(?))", gone)
 
 
 def mark_returned(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
-    """Mark messages as handed out before."""
-    connection.execute("INSERT OR IGNORE INTO returned SELECT value FROM json_each(?)", (json_array(ids),))
+    """Mark messages as handed out before; those deleted earlier in the same batch get no mark."""
+    connection.execute(_MARK_RETURNED, (json_array(ids),))
 
 
 def set_facts(connection: sqlite3.Connection, facts: Sequence[Facts]) -> None:

@@ -155,8 +155,8 @@ class SqliteWriter:
 
 def _by_kind(batch: Sequence[Write]) -> Iterable[tuple[Apply[Any], list[Any]]]:
     """Group operations by kind, keeping their order."""
-    # Order between kinds may change: operations of different kinds never concern the same row within a batch
-    # (a message is acknowledged after the commit that stored it, so in a later batch).
+    # Order between kinds may change. A message is acknowledged after the commit that stored it, so in a later
+    # batch; if it is returned and acknowledged in one batch, no mark of it stays in either order.
     kinds: dict[Apply[Any], list[Any]] = {}
     for write in batch:
         kinds.setdefault(write.apply, []).append(write.operation)

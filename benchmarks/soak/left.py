@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from benchmarks.process_figures import group_figures
 from benchmarks.setups import Running
-from benchmarks.soak.samples import keys, rows
+from benchmarks.soak.samples import journal_kinds, keys, rows
 from support.cluster_load import depths
 
 IDLE_S: Final = 150.0
@@ -16,6 +17,9 @@ IDLE_S: Final = 150.0
 
 _OF_ENDED: Final = frozenset({"request", "events", "log"})
 """Kinds of keys in Redis of ended requests, which are kept on purpose."""
+
+_OF_NO_REQUEST: Final = frozenset({"incarnation", "probe", "clusters", "history"})
+"""Kinds of entries of the journal that are there once, whatever is sent."""
 
 _OF_WORK: Final = ("waiting", "group", "groups", "watchers")
 _GAUGES: Final = (
@@ -51,7 +55,9 @@ def _left(qlm: Running, queues_before: int, kept_max: int, descriptors: dict[str
             yield f"request {one['id']} is {state}"
     yield from _gauges(qlm)
     yield from (
-        _in_servers(qlm, queues_before, kept_max) if qlm.servers else _in_file(qlm, queues_before, kept_max)
+        _in_servers(qlm, queues_before, kept_max)
+        if qlm.servers
+        else left_in_file(qlm.data, queues_before, kept_max)
     )
     for name, most in descriptors.items():
         if (now := group_figures(qlm.members[name][0]).descriptors) > most:
@@ -72,14 +78,18 @@ def _gauges(qlm: Running) -> Iterator[str]:
             yield f"{name} is {value}"
 
 
-def _in_file(qlm: Running, queues_before: int, kept_max: int) -> Iterator[str]:
-    count = rows(qlm.data)
+def left_in_file(data: Path, queues_before: int, kept_max: int) -> Iterator[str]:
+    """Yield what is left of requests in the embedded queue, beside `kept_max` ended ones."""
+    count = rows(data)
     if count["message"] or count["returned"]:
-        yield f"{count['message']} messages, {count['returned']} of them returned, in SQLite"
+        yield f"{count['message']} messages and {count['returned']} marks of returned ones in SQLite"
     if count["queue"] > queues_before:
         yield f"{count['queue']} queues in SQLite, {queues_before} before"
-    if count["journal"] > kept_max + 1:  # and the incarnation
-        yield f"{count['journal']} rows of the journal, for at most {kept_max} ended requests"
+    kinds = journal_kinds(data)
+    if (ended := kinds.pop("ended", 0)) > kept_max:
+        yield f"{ended} ended requests in the journal; expected at most {kept_max}"
+    for kind in kinds.keys() - _OF_NO_REQUEST:
+        yield f"{kinds[kind]} entries {kind} in the journal"
 
 
 def _in_servers(qlm: Running, queues_before: int, kept_max: int) -> Iterator[str]:

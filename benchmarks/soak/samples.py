@@ -1,7 +1,9 @@
 """Readings of everything that may grow: each process, its files, and the queues and keys of the servers."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import redis
@@ -44,12 +46,18 @@ def disk_mb(folder: Path) -> float:
 
 def rows(data: Path) -> dict[str, int]:
     """Return the number of rows of each table of the embedded queue."""
-    file = next(data.glob("*.sqlite"))
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+    with _opened(data) as connection:
         names = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         ]
         return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}
+
+
+def journal_kinds(data: Path) -> dict[str, int]:
+    """Return the number of entries of each kind in the journal of the embedded queue."""
+    with _opened(data) as connection:
+        entries = connection.execute("SELECT key FROM journal").fetchall()
+    return Counter(key.partition("/")[0] for (key,) in entries)
 
 
 def keys(store: str) -> dict[str, int]:
@@ -60,6 +68,13 @@ def keys(store: str) -> dict[str, int]:
             words = key.decode("utf-8", "replace").split(":")
             kinds[words[1]] = kinds.get(words[1], 0) + 1
     return kinds
+
+
+@contextmanager
+def _opened(data: Path) -> Iterator[sqlite3.Connection]:
+    file = next(data.glob("*.sqlite"))
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        yield connection
 
 
 def _embedded(data: Path) -> dict[str, float]:

@@ -69,7 +69,8 @@ def _wrong_text(request: HttpRequest, answer: dict[str, Any]) -> str | None:
         return None
     if usage["prompt_tokens"] != len(prompt_ids):
         return f"an answer to {usage['prompt_tokens']} prompt tokens; there were {len(prompt_ids)}"
-    expected = bytes(answered_ids(prompt_ids, usage["completion_tokens"])).decode()
+    echoed = ByteTokenizer().decode(prompt_ids) if body.get("echo") is True and "prompt" in body else ""
+    expected = echoed + bytes(answered_ids(prompt_ids, usage["completion_tokens"])).decode()
     text = choice["message"]["content"] if "message" in choice else choice["text"]
     return None if text == expected else f"the answer to another prompt: {text!r} in place of {expected!r}"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, ModelId, QueueName
-from qlm.domain.slo import FINE_GRID, Slo, SloGrid
+from qlm.domain.slo import FINE_GRID, SPEED, Slo, SloGrid
 from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
@@ -51,6 +51,12 @@ class RequestClass:
     def about_first_token(self) -> bool:
         """True if the objective is about the first token, not the whole answer."""
         return self.slo.startswith("ttft-")
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Pace of its readers by the label, tokens per second; None without one, and for late classes."""
+        pace = self.slo.rpartition(SPEED)[2] if SPEED in self.slo and not self.late else ""
+        return float(pace) if pace else None
 
     def missed(self) -> "RequestClass":
         """Return the demoted class, for requests that can no longer meet the objective."""

@@ -54,6 +54,10 @@ FINE_GRID: Final = SloGrid(steps=STEPS[10])
 """The default grid; it reduces an objective by a third at most."""
 
 
+SPEED: Final = "-speed-"
+"""Separates the pace of readers from the rest of a class label, tokens per second."""
+
+
 class OnMiss(StrEnum):
     """Treatment of a request whose deadline has passed before it was answered."""
 
@@ -124,7 +128,7 @@ class ReadingSlo:
     def label(self, grid: SloGrid = FINE_GRID) -> str:
         """Return the class label, such as `ttft-1s-speed-4`."""
         first = f"ttft-{_duration(grid.floor(self.ttft_ms))}"
-        return f"{first}-speed-{grid.floor(self.tokens_per_s):g}" if grid.paced else first
+        return f"{first}{SPEED}{grid.floor(self.tokens_per_s):g}" if grid.paced else first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

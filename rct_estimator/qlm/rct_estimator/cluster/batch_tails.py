@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Final
 
 from qlm.rct_estimator.cluster.service_table import ClassOnKind, response_s
@@ -53,7 +54,7 @@ class BatchTails:
         state = full.state
         if batch < state.batch:
             state = steady_state(self._profile, state.workload, batch=batch)
-        on_kind = ClassOnKind(state=state, lengths=full.lengths, cap=full.cap)
+        on_kind = replace(full, state=state)
         values_s = response_s(on_kind, first_token=self._first_token)
         # Prompts of others delay the first token where they do not have to wait for a slot.
         queue_s = state.queue_s if batch < full.state.batch else 0.0

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.length_predictive import FloatArray, LengthPredictive
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.readers import time_behind_s
 from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.waiting_time import emptying_times
 
@@ -28,11 +29,13 @@ class ClassOnKind:
         state: Steady state of the instance with the class.
         lengths: Output lengths of the class.
         cap: Output limit, tokens.
+        tokens_per_s: Pace of its readers; None if their objective counts up to the first token only.
     """
 
     state: SteadyState
     lengths: LengthPredictive
     cap: float
+    tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,10 +203,16 @@ def service_table(
 
 
 def response_s(entry: ClassOnKind, *, first_token: bool) -> FloatArray:
-    """Return equally likely times from a batch slot to the first token or to the end; (POINTS,), seconds."""
-    if first_token:
+    """Return equally likely times from a batch slot to what an SLO measures; shape (POINTS,), seconds.
+
+    That is the end, or the first token. Where readers follow it, their later tokens count too: the time is
+    that of the first token, later by as much as the answer falls behind its reader.
+    """
+    if first_token and entry.tokens_per_s is None:
         return np.full(POINTS, entry.state.prefill_s)
     steps = np.maximum(entry.lengths.strata(POINTS, entry.cap) - 1, 0.0)
+    if first_token:
+        return entry.state.prefill_s + time_behind_s(steps, entry.state.iteration_s, entry.tokens_per_s)
     return np.asarray(entry.state.prefill_s + steps * entry.state.iteration_s, dtype=np.float64)
 
 

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from qlm.controller.core.estimating.classes import class_posterior
 from qlm.controller.core.estimating.overtaking import with_overtaking
 from qlm.controller.core.estimating.own_batch import own_batch
@@ -20,6 +22,8 @@ from qlm.domain.urgency import urgency
 from qlm.domain.view import ClassView
 from qlm.rct_estimator.completion_time import CompletionTime, request_completion
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.readers import time_behind_s
+from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
 
 TO_ENGINE_S: Final = 0.004
@@ -149,14 +153,29 @@ def _forecast_at(snapshot: Snapshot, query: ForecastQuery, position: _Position) 
     begun = Normal(wait.mean + FROM_ENGINE_S, wait.var + float(first_s.var()))
     state = replace(batch.state, prefill_s=float(first_s.mean()), queue_s=0.0)
     done = request_completion(begun, state, entry.on_kind.lengths, cap=cap)
-    first, done = (_with_uncertainty(each, state.uncertainty, busy.mean) for each in (first, done))
+    read = _as_read(snapshot, query.cls, first, done, state)
+    first, done, read = (
+        _with_uncertainty(each, state.uncertainty, busy.mean) for each in (first, done, read)
+    )
     return Forecast(
         instance=instance.status.id,
         wait=wait,
         first_token=first,
         completion=done,
-        met=_met(query, first if query.cls.about_first_token else done),
+        met=_met(query, read if query.cls.about_first_token else done),
     )
+
+
+def _as_read(
+    snapshot: Snapshot, cls: RequestClass, first: CompletionTime, done: CompletionTime, state: SteadyState
+) -> CompletionTime:
+    """Return the first token, later by as much as the answer falls behind its reader after it."""
+    pace = cls.tokens_per_s
+    if pace is None or not snapshot.fleet.bounds_readers:
+        return first
+    steps = np.maximum(0.0, (done.service_s - state.prefill_s) / state.iteration_s)
+    behind_s = time_behind_s(steps, state.iteration_s, pace)
+    return CompletionTime(first.wait, float(first.service_s.mean()) + behind_s)
 
 
 def _busy(snapshot: Snapshot, instance: InstanceSnapshot, query: ForecastQuery) -> Normal:
@@ -182,7 +201,9 @@ def _unknown(snapshot: Snapshot, query: ForecastQuery, kind: str) -> ClassEntry 
         mean_prompt_tokens=float(query.prompt_tokens or 0),
         mean_max_tokens=float(query.max_tokens or 0),
     )
-    return class_entry(query.cls, class_posterior(view), profile)
+    return class_entry(
+        query.cls, class_posterior(view), profile, bounds_readers=snapshot.fleet.bounds_readers
+    )
 
 
 def _queue_part(cls: RequestClass, entry: ClassEntry, requests: int, instance: InstanceSnapshot) -> QueuePart:

@@ -1,6 +1,6 @@
 """The batch in which a request will run: its size, its mixture of classes, and its speed."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.readers import paced_state
 from qlm.rct_estimator.throughput import SteadyState, full_batch, steady_state
 from qlm.rct_estimator.waiting_time import QueuePart
 from qlm.rct_estimator.workload import Workload, mixture
@@ -91,7 +92,11 @@ def own_batch(
     alike = {part.cls for part in run} >= {cls for cls, _, _ in beside} and len({p.cls for p in run}) == 1
     shares: list[tuple[float, Workload]] = [(p.requests, p.state.workload) for p in run if p.requests]
     mixed = own.workload if alike else mixture([*shares, *((n, work) for _, n, work in beside)])
-    slots = own.batch if alike else full_batch(entry.profile, mixed)
+    slots = (
+        own.batch
+        if alike
+        else _slots(snapshot, entry, mixed, [*(p.cls for p in run), *(cls for cls, _, _ in beside)])
+    )
     batch = min(slots, running + requests)
     shared = steady_state(entry.profile, mixed, batch=batch).corrected(instance.correction)
     if alike and batch >= slots:
@@ -108,6 +113,15 @@ def own_batch(
         arriving=arriving or [(instance.correction.factor / shared.request_s, mixed)],
         factor=instance.correction.factor,
     )
+
+
+def _slots(snapshot: Snapshot, entry: ClassEntry, mixed: Workload, classes: Iterable[Hashable]) -> float:
+    """Return the size of a full batch of several classes; its fastest reader bounds it for all."""
+    paces = [cls.tokens_per_s or 0.0 for cls in classes if isinstance(cls, RequestClass)]
+    fastest = max(paces, default=0.0)
+    if not (fastest and snapshot.fleet.bounds_readers):
+        return full_batch(entry.profile, mixed)
+    return paced_state(entry.profile, mixed, fastest).batch
 
 
 def _arriving(

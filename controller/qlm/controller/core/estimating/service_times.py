@@ -27,7 +27,7 @@ from qlm.rct_estimator.cluster.service_table import (
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.rct_estimator.throughput import steady_state
+from qlm.rct_estimator.readers import paced_state
 
 OCCUPANCY_MOVED: Final = 0.02
 """Change of a `KvOccupancy` term above which an entry is computed again."""
@@ -108,7 +108,7 @@ def service_times(
             known = before.entries.get((cls, kind))
             occupancy = occupancies.get((cls.model, kind), INDEPENDENT)
             if known is None or not known.is_current(posterior, profile, occupancy):
-                known = class_entry(cls, posterior, profile, occupancy)
+                known = class_entry(cls, posterior, profile, occupancy, bounds_readers=fleet.bounds_readers)
             entries[cls, kind] = known
     if _same(entries, before.entries) and list(before.cls) == list(classes) and list(before.kind) == kinds:
         return before
@@ -116,19 +116,35 @@ def service_times(
 
 
 def class_entry(
-    cls: RequestClass, posterior: ClassPosterior, profile: Profile, occupancy: KvOccupancy = INDEPENDENT
+    cls: RequestClass,
+    posterior: ClassPosterior,
+    profile: Profile,
+    occupancy: KvOccupancy = INDEPENDENT,
+    *,
+    bounds_readers: bool = True,
 ) -> ClassEntry:
-    """Compute the entry of one class on one kind."""
+    """Compute the entry of one class on one kind.
+
+    Args:
+        cls: The class.
+        posterior: Its posterior.
+        profile: Profile of its model on the kind.
+        occupancy: KV occupancy terms of its model there.
+        bounds_readers: Its batch is one that keeps up with its readers (`Fleet.bounds_readers`).
+    """
+    pace = cls.tokens_per_s if bounds_readers else None
     workload = replace(
         posterior.workload, prompt_bias=occupancy.prompt_bias, cost_dispersion=occupancy.cost_dispersion
     )
-    state = steady_state(profile, workload)
-    on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
+    state = paced_state(profile, workload, pace)
+    on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap, tokens_per_s=pace)
     about_first = cls.about_first_token
     times = class_times(on_kind, first_token=about_first)
     response = _normal(times.response_s)
     other = _normal(response_s(on_kind, first_token=not about_first))
     first, answer = (response, other) if about_first else (other, response)
+    if pace is not None:
+        first = Normal(state.prefill_s)
     tails = BatchTails(profile, on_kind, first_token=about_first)
     return ClassEntry(posterior, profile, on_kind, times, response, first, answer, tails, occupancy)
 

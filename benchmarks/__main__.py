@@ -4,8 +4,8 @@ All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 
 streamed, an engine with a fixed latency of 50 ms.
 
 `annealing`, `attainment`, `batch-beside`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`,
-`live-page`, `motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streams`, `tasks`,
-`telemetry` or `waiting` as the first word runs that one instead (each has --help).
+`live-page`, `motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streaming-placed`,
+`streams`, `tasks`, `telemetry` or `waiting` as the first word runs that one instead (each has --help).
 """
 
 import argparse
@@ -32,6 +32,7 @@ from benchmarks import (
     setups,
     simulation,
     streaming_mixed,
+    streaming_placed,
     telemetry,
     waiting,
 )
@@ -70,6 +71,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "simulation": simulation.main,
     "soak": soak.main,
     "streaming": streaming_mixed.main,
+    "streaming-placed": streaming_placed.main,
     "streams": streams.main,
     "tasks": tasks.main,
     "telemetry": telemetry.main,

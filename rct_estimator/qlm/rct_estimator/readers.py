@@ -18,7 +18,7 @@ from typing import Final
 
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.rct_estimator.throughput import SteadyState, steady_state
+from qlm.rct_estimator.throughput import SteadyState, full_batch, steady_state
 from qlm.rct_estimator.workload import Workload
 
 SHARE: Final = 0.95
@@ -58,16 +58,17 @@ def paced_state(profile: Profile, workload: Workload, tokens_per_s: float | None
 
 
 def reader_bound(profile: Profile, workload: Workload, tokens_per_s: float) -> int | None:
-    """Return the largest batch that keeps up with readers of a pace; None if none or every batch does."""
+    """Return the largest batch that keeps up with readers of a pace: None for any, 0 for none."""
     state = paced_state(profile, workload, tokens_per_s)
-    bounds = state.batch < steady_state(profile, workload).batch
-    return int(state.batch) if bounds else None
+    if not _keeps_up(state, tokens_per_s):
+        return 0
+    return int(state.batch) if state.batch < full_batch(profile, workload) else None
 
 
 def time_behind_s(steps: FloatArray, iteration_s: float, tokens_per_s: float | None) -> FloatArray:
     """Return by how much more the last of some tokens after the first is late than the first, elementwise.
 
-    The last is due `steps` / r after the first; 0 if it comes sooner, or nobody reads.
+    The last is due `steps` / r after the first; 0 if it comes sooner, or without a reader.
     """
     per_token_s = 0.0 if tokens_per_s is None else max(0.0, iteration_s - 1 / tokens_per_s)
     return steps * per_token_s

@@ -72,6 +72,8 @@ class Policy:
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.
         clusters: The controller divides classes by the length of prompts (`controller.core.clustering`).
+        bounds_readers: Agents take no more requests beside a reader than the batch keeps up with, and plans
+            rely on it (`rct_estimator.readers`).
     """
 
     name: str
@@ -89,6 +91,7 @@ class Policy:
     warms_ahead: bool = True
     balances: bool = True
     clusters: bool = False
+    bounds_readers: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""
@@ -116,6 +119,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 demotes=True,
                 swap_idle_s=4.0,
                 clusters=True,
+                bounds_readers=True,
             ),
             Policy(
                 name="qlm-visits",
@@ -125,6 +129,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 demotes=True,
                 swap_idle_s=4.0,
                 clusters=True,
+                bounds_readers=True,
                 visits=True,
                 places=True,
             ),

@@ -16,5 +16,16 @@ POLICY_NAMES: Final = (
 )
 """Those of `policies.POLICIES`, in its order."""
 
-RULE_NAMES: Final = ("evict", "demote", "hold", "cluster", "whole", "rules", "visits", "placed")
+RULE_NAMES: Final = (
+    "evict",
+    "demote",
+    "hold",
+    "cluster",
+    "whole",
+    "bounded",
+    "unbounded",
+    "rules",
+    "visits",
+    "placed",
+)
 """Those of `rules.RULES`, in its order."""

@@ -47,6 +47,16 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                 about="classes are not divided by the length of prompts",
                 sets={"clusters": False},
             ),
+            Rule(
+                name="bounded",
+                about="batches are no larger than keeps up with their readers, and plans rely on it",
+                sets={"bounds_readers": True},
+            ),
+            Rule(
+                name="unbounded",
+                about="readers do not bound batches",
+                sets={"bounds_readers": False},
+            ),
             Rule(name="rules", about="`demote` and `hold`", sets=_BOTH),
             Rule(
                 name="visits",

@@ -137,6 +137,7 @@ def _without_cycle_collector() -> Iterator[None]:
 def _assemble(
     scenario: Scenario, policy: Policy, seed: int, stopwatch_s: Callable[[], float], observer: ClusterObserver
 ) -> tuple[Simulation, Outcomes]:
+    scenario = replace(scenario, fleet=replace(scenario.fleet, bounds_readers=policy.bounds_readers))
     workload = scenario.make_workload(Seeds(seed))
     services = SharedServices(EventQueue(), scenario.network)
     outcomes = Outcomes.of(len(workload))
@@ -149,6 +150,7 @@ def _assemble(
         demotes=policy.demotes,
         limits_concurrency=policy.limits_batch,
         swap_idle_s=policy.swap_idle_s,
+        bounds_readers=policy.bounds_readers,
         visits=policy.visits,
         late_weight=policy.late_weight,
         prefetches=policy.warms_ahead,

@@ -263,6 +263,7 @@ class Agent:
             )
             stats.work.completed(tracked)
             stats.concurrency.ended(tracked)
+            stats.readers.ended(tracked.request.model, tracked.request.prompt_tokens, len(tracked.output))
             stats.operations.ended += 1
             if not tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)

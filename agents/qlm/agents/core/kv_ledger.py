@@ -1,9 +1,10 @@
 """The KV ledger: KV-cache usage of the agent's requests in the engine, exact from their progress."""
 
+import sys
 from collections.abc import Iterable
 from typing import Final
 
-from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.domain.fleet import EngineCapacity
 
 GROWTH_BLOCKS: Final = 1
@@ -15,6 +16,10 @@ WATERMARK: Final = 0.01
 SLOTS_PER_OVERCOMMIT: Final = 32
 """One best-effort request may be queued in the engine per this many batch slots, so that a freed slot is
 refilled within the same step."""
+
+
+UNBOUNDED: Final = sys.maxsize
+"""Limit where no reader bounds the batch."""
 
 
 class KvLedger:
@@ -31,6 +36,8 @@ class KvLedger:
         block_tokens: Tokens in a block.
         seqs_max: Batch slots.
         best_effort_limit: Concurrency limit for best-effort requests (`scheduling.concurrency_limit`).
+        paces: Numbers of generating requests by the pace of their reader, where they have one.
+        paced_limit: Concurrency limit for all requests by these paces (`scheduling.reader_limit`).
         overcommits: Best-effort requests may be submitted beyond the batch slots (`scheduling.scheduler`).
         pool: Requests beyond the batch slots that the engine's batch policy wants to choose from; 0 without
             one, so that what cannot run yet waits in the global queue.
@@ -42,6 +49,8 @@ class KvLedger:
         self.blocks = 0
         self.block_tokens = 1
         self.seqs_max = self.best_effort_limit = 0
+        self.paces: dict[float, int] = {}
+        self.paced_limit = UNBOUNDED
         self.overcommits = False
         self.pool = 0
         self._blocks_max = 0
@@ -55,6 +64,8 @@ class KvLedger:
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.of_tasks = self.tokens = self.blocks = 0
+        self.paces.clear()
+        self.paced_limit = UNBOUNDED
         for tracked in generating:
             self.add(tracked)
 
@@ -67,6 +78,8 @@ class KvLedger:
         self.of_tasks += tracked.request.extensions.task_id is not None
         self.tokens += tokens
         self.blocks += tracked.blocks
+        if pace := pace_of(tracked.request):
+            self.paces[pace] = self.paces.get(pace, 0) + 1
 
     def remove(self, tracked: TrackedRequest) -> None:
         """Stop counting a request."""
@@ -75,6 +88,10 @@ class KvLedger:
         self.tokens -= tracked.tokens
         self.blocks -= tracked.blocks
         tracked.blocks = 0
+        if pace := pace_of(tracked.request):
+            self.paces[pace] -= 1
+            if not self.paces[pace]:
+                del self.paces[pace]
 
     def blocks_of(self, tokens: int) -> int:
         """Return the KV blocks that `tokens` tokens of one request take."""
@@ -95,10 +112,10 @@ class KvLedger:
         if self.pool:
             return self.seqs_max + self.pool
         if not best_effort:
-            return self.seqs_max
+            return min(self.seqs_max, self.paced_limit)
         if not self.overcommits or self.best_effort_limit < self.seqs_max:
-            return self.best_effort_limit
-        return self.seqs_max + self.seqs_max // SLOTS_PER_OVERCOMMIT
+            return min(self.best_effort_limit, self.paced_limit)
+        return min(self.seqs_max + self.seqs_max // SLOTS_PER_OVERCOMMIT, self.paced_limit)
 
     def free_slots(self, *, best_effort: bool) -> int:
         """Return how many more such requests the engine takes; 0 when no KV block is left for growth.

@@ -14,6 +14,7 @@ from qlm.domain.ports.broker import Delivery
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 from qlm.domain.sampling import Evictability
+from qlm.domain.slo import ReadingSlo
 from qlm.domain.urgency import service_order
 
 PREEMPTIONS_MAX: Final = 4
@@ -270,3 +271,9 @@ class TrackedRequest:
         request = replace(self.request, cls=self.request.cls.missed())
         delivery = self.claim.delivery
         return Demote(request=request, epoch=epoch, delivery=delivery, why=self.exit.why, evicted=evicted)
+
+
+def pace_of(request: Request) -> float:
+    """Return the tokens per second at which an answer is read; 0 without a reader, and for late requests."""
+    slo = request.slo
+    return slo.tokens_per_s if isinstance(slo, ReadingSlo) and not request.cls.late else 0.0

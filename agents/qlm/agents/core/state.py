@@ -16,12 +16,14 @@ from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import NO_PACE, LeadTimes, Pace
 from qlm.agents.core.stats.progress import ProgressWatch, WatchSettings
 from qlm.agents.core.stats.prompt_cache import PromptCache
+from qlm.agents.core.stats.readers import ReaderBounds
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.agents.core.timers import Alarm
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
 from qlm.rct_estimator.host_memory import HostMemoryUse, SwapCost
+from qlm.rct_estimator.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class AgentSettings:
         preempts: Preempt running requests for more urgent ones.
         demotes: Demote requests that would miss their deadline, in favour of others (`scheduling.demotion`).
         limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
+        bounds_readers: Take no more requests beside a reader than the batch keeps up with (`reader_limit`).
         prefetches: Prefetch weights of models later in the virtual queue (`scheduling.prefetch`).
         watch: The watchdog of engines (`watchdog`).
         batching: Batch policy of the engines (`qlm.agents.batching`).
@@ -68,6 +71,7 @@ class AgentSettings:
     preempts: bool = True
     demotes: bool = True
     limits_concurrency: bool = False
+    bounds_readers: bool = True
     prefetches: bool = True
     watch: WatchSettings = field(default_factory=WatchSettings)
     batching: str = FCFS
@@ -239,10 +243,11 @@ class AgentStats:
         paces: Recent speed of each model's engine, of models of which a generation has finished.
         lead_times: Time from start to what the objective is about, by class.
         concurrency: The adaptive concurrency limit.
+        readers: Batches that keep up with readers.
         progress: Progress of the awake engine, for the watchdog.
     """
 
-    def __init__(self, gpu_time: GpuTime) -> None:
+    def __init__(self, gpu_time: GpuTime, profiles: Mapping[ModelId, Profile]) -> None:
         self.gpu_time: Final = gpu_time
         self.work = WorkMeter()
         self.prompts: Final = PromptCache()
@@ -250,6 +255,7 @@ class AgentStats:
         self.paces: Final[dict[ModelId, Pace]] = {}
         self.lead_times: Final = LeadTimes()
         self.concurrency: Final = ConcurrencyLimit()
+        self.readers: Final = ReaderBounds(profiles)
         self.progress: Final = ProgressWatch()
 
     def pace_of(self, model: ModelId | None) -> Pace:
@@ -302,7 +308,7 @@ class AgentState:
         self.prefetch: Final = PrefetchState()
         self.visit: Final = VisitState()
         self.lease_times: Final = LeaseTimes()
-        self.stats: Final = AgentStats(gpu_time)
+        self.stats: Final = AgentStats(gpu_time, costs.profiles)
         self.alarm: Final = Alarm()
         self.draining = False
         self.drained = False

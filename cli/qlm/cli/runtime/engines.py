@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
@@ -64,16 +65,28 @@ def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence
         swap={name: SwapCost.of(served[name], host_kv_bytes=size) for name, size in pools.items()},
         kv={name: KvSwapCost.of(served[name], size) for name, size in pools.items()},
         speed={name: _speed(config, name, instance, profile) for name, profile in served.items()},
+        profiles={name: _in_real_time(config, name, instance, profile) for name, profile in served.items()},
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
 
 
 def _speed(config: Config, name: ModelId, instance: InstanceConfig, profile: Profile) -> EngineSpeed:
-    emulated = instance.url is None and any(m.id == name and m.engine == "emulated" for m in config.models)
-    if not emulated:
+    if not _is_emulated(config, name, instance):
         return EngineSpeed.of(profile)
     answer_s = (config.emulate.fixed_ms or 0.0) / 1000
     return EngineSpeed.of(profile, time_scale=config.emulate.time_scale, answer_s=answer_s)
+
+
+def _in_real_time(config: Config, name: ModelId, instance: InstanceConfig, profile: Profile) -> Profile:
+    """Return a profile with the durations that the clock of an agent sees."""
+    if not _is_emulated(config, name, instance):
+        return profile
+    iteration = profile.iteration.scaled(config.emulate.time_scale)
+    return replace(profile, iteration=iteration)
+
+
+def _is_emulated(config: Config, name: ModelId, instance: InstanceConfig) -> bool:
+    return instance.url is None and any(m.id == name and m.engine == "emulated" for m in config.models)
 
 
 def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:

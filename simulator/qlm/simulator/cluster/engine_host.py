@@ -29,6 +29,7 @@ class HostedModel:
         cost: Host memory that it takes while asleep, and time that this saves, as agents expect.
         kv_cost: Expected cost of loading its requests' KV cache from host memory.
         speed: Expected bounds of its durations.
+        expected: Profile that agents expect.
         new_engine: Creates the engine, empty and awake.
     """
 
@@ -37,6 +38,7 @@ class HostedModel:
     cost: SwapCost
     kv_cost: KvSwapCost
     speed: EngineSpeed
+    expected: Profile
     new_engine: Callable[[], BatchingEngine]
 
 
@@ -46,6 +48,7 @@ def operation_costs(models: Mapping[ModelId, HostedModel], host_memory_bytes: in
         swap={model: hosted.cost for model, hosted in models.items()},
         kv={model: hosted.kv_cost for model, hosted in models.items()},
         speed={model: hosted.speed for model, hosted in models.items()},
+        profiles={model: hosted.expected for model, hosted in models.items()},
         host_memory_bytes=host_memory_bytes,
     )
 

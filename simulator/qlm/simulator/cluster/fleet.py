@@ -233,6 +233,7 @@ class SimulatedFleet:
             cost=SwapCost.of(profile, host_kv_bytes=kv_bytes),
             kv_cost=KvSwapCost.of(profile, kv_bytes),
             speed=EngineSpeed.of(profile),
+            expected=profile,
             new_engine=new_engine,
         )
 

@@ -10,6 +10,7 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.host_memory import HostMemoryUse, SwapCost, plan_sleep
+from qlm.rct_estimator.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +21,14 @@ class OperationCosts:
         swap: Of model swaps.
         kv: Of restoring the KV cache of preempted requests.
         speed: Longest durations of the engines, for the watchdog.
+        profiles: Speeds of the engines, for the batch that keeps up with readers.
         host_memory_bytes: Memory for sleeping models and prefetched weights.
     """
 
     swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
     kv: Mapping[ModelId, KvSwapCost] = field(default_factory=dict)
     speed: Mapping[ModelId, EngineSpeed] = field(default_factory=dict)
+    profiles: Mapping[ModelId, Profile] = field(default_factory=dict)
     host_memory_bytes: int = 0
 
     def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:

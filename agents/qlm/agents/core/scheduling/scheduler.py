@@ -10,11 +10,12 @@ from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.costs.kv_offload import kept_in_host
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
 from qlm.agents.core.queue_head import SloStart
-from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
 from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
 from qlm.agents.core.scheduling.preemption import preempt, preempt_for
+from qlm.agents.core.scheduling.reader_limit import follow_readers
 from qlm.agents.core.scheduling.visits.home import go_home
 from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
@@ -120,6 +121,7 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
     ready = requests.ready_for(model)
     while ready:
         tracked = ready.first()
+        follow_readers(state, model, pace_of(tracked.request))
         if _must_demote(state, tracked, now_ns):
             why = "it cannot be in time any more, others can"
             actions += advance(requests, tracked, Cause.DEMOTED, why=why)
@@ -135,7 +137,10 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
             actions += _start(state, tracked, now_ns)
         else:
             request = tracked.request
-            return actions + preempt_for(state, tracked.urgency, request.cls, request.deadline_ns, 1, now_ns)
+            count = 1 + _over_pace(state)
+            return actions + preempt_for(
+                state, tracked.urgency, request.cls, request.deadline_ns, count, now_ns
+            )
     if head is None:
         if (until_ns := state.queue.until_ns) is not None:
             state.alarm.want(max(until_ns, now_ns + 1))  # the end of a back-off
@@ -162,7 +167,7 @@ def _slot_left(state: AgentState, tracked: TrackedRequest) -> bool:
     """Return True if a slot is left beside those that pulled messages will take."""
     kv = state.requests.kv
     limit = kv.best_effort_limit if tracked.best_effort and not kv.pool else kv.seqs_max + kv.pool
-    return kv.running + len(state.requests.leasing) + state.queue.pulling < limit
+    return kv.running + len(state.requests.leasing) + state.queue.pulling < min(limit, kv.paced_limit)
 
 
 def _too_large(state: AgentState, tracked: TrackedRequest) -> list[Action]:
@@ -194,6 +199,7 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
 
 def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     requests, queue, settings = state.requests, state.queue, state.settings
+    follow_readers(state, head.cls.model, head.cls.tokens_per_s)
     leasing, pulling = len(requests.leasing), queue.pulling
     slots = requests.kv.free_slots(best_effort=head.cls.due_ms is None)
     if slots:
@@ -214,4 +220,10 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
     if slots > 0 or leasing or pulling:
         return []
-    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, max(1, wanted), now_ns)
+    count = max(1, wanted) + _over_pace(state)
+    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, count, now_ns)
+
+
+def _over_pace(state: AgentState) -> int:
+    """Return by how many requests the batch is larger than its readers allow."""
+    return max(0, state.requests.kv.in_batch - state.requests.kv.paced_limit)

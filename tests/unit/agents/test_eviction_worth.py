@@ -6,16 +6,16 @@ import pytest
 
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
-from qlm.agents.core.scheduling.visits.decision import LEAST_VISIT_SWAPS
+from qlm.agents.core.events import QueueRead
 from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import Abort
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.rct_estimator.host_memory import SwapCost
-from support.agent_bench import Bench, M, N, S, group_of
+from support.agent_bench import HOLDER, Bench, M, N, S, group_of
 from support.requests import a_request
 
 RECOMPUTED = KvSwapCost(host_tokens=0, recompute_s=1e-2, load_s=0.0)
-SWAP_S = 4.0
-SWAPPED = SwapCost(weights_bytes=1, warm_s=SWAP_S, reload_s=SWAP_S, cold_s=SWAP_S)
+SLOW = SwapCost(weights_bytes=1, reload_s=40.0, cold_s=40.0)
 
 
 def running(costs: OperationCosts) -> Bench:
@@ -54,14 +54,18 @@ def test_a_higher_priority_is_worth_any_price() -> None:
     assert wanted(running(OperationCosts(kv={M: RECOMPUTED})), priority=-1)
 
 
-def test_what_runs_is_kept_for_some_swap_times_after_a_swap() -> None:
-    bench = running(OperationCosts(swap={M: SWAPPED, N: SWAPPED}))
-    bench.agent.state.visit.begin(bench.now_ns)
-    assert not wanted(bench, due_s=25)
-    bench.later(LEAST_VISIT_SWAPS * SWAP_S - 2)
-    assert not bench.take(Abort)
-    bench.later(2)
-    assert bench.take(Abort)
+@pytest.mark.parametrize(("rate_rps", "evicts"), [(0.1, False), (2.0, True)])
+def test_a_swap_slower_than_an_objective_is_worth_what_it_saves_of_those_to_come(
+    rate_rps: float, evicts: bool
+) -> None:
+    bench = running(OperationCosts(swap={M: SLOW, N: SLOW}, kv={M: RECOMPUTED}))
+    patient = a_request("head", model="n", deadline_ms=85_000, arrival_ns=bench.now_ns - 43 * S)
+    tight = a_request("tight", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    expected = ClassForecast(cls=tight.cls, service_s=0.05, answer_s=1.0, rate_rps=rate_rps)
+    groups = (group_of(patient), group_of(tight, name="tight"))
+    bench.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=(expected,))))
+    bench.later(0.5)
+    assert bool(bench.take(Abort)) == evicts
 
 
 def test_an_answer_is_expected_to_end_by_its_limit_or_after_as_long_again() -> None:

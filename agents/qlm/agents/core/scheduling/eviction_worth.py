@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
-from qlm.agents.core.scheduling.visits.decision import DELAY_MAX_S, LEAST_VISIT_SWAPS
+from qlm.agents.core.scheduling.visits.decision import DELAY_MAX_S
 from qlm.agents.core.scheduling.visits.inputs import Forecasts, back_s, candidates, slack_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group
@@ -20,8 +20,7 @@ def worth_evicting(
 ) -> bool:
     """Return True if a swap for a group gains by evicting requests instead of letting them end; else recheck.
 
-    A group of a higher priority than all that runs is always worth it. For others the awake model keeps what
-    it runs for `LEAST_VISIT_SWAPS` swap times: each model is urgent again after every swap.
+    A group of a higher priority than all that runs is always worth it.
 
     Args:
         state: The agent.
@@ -42,9 +41,6 @@ def worth_evicting(
 def _weigh(
     state: AgentState, model: ModelId, head: Group, victims: Sequence[TrackedRequest], now_ns: int
 ) -> bool:
-    return_s = back_s(state, model)
-    if (now_ns - state.visit.awake_ns) / 1e9 < LEAST_VISIT_SWAPS * return_s:
-        return False
     forecasts = Forecasts(state)
     waiting = next(
         (each for each in candidates(state, forecasts, now_ns) if each.model == head.cls.model), None
@@ -58,7 +54,9 @@ def _weigh(
         for each in state.requests.running.values()
     )
     saved = waiting.saved(waiting.swap_s, delay_s=min(DELAY_MAX_S, ends_s))
-    away_s = waiting.swap_s + waiting.backlog.work_s + return_s
+    if waiting.too_slow:  # what waits is lost; who comes while the model is awake can be in time
+        saved += waiting.arrivals_rps * waiting.stays_s
+    away_s = waiting.swap_s + waiting.backlog.work_s + back_s(state, model)
     return saved > _lost(state, model, forecasts, victims, away_s, now_ns)
 
 

@@ -176,8 +176,8 @@ def test_scenarios_of_one_name_are_refused_as_their_rows_would_be_mixed(
 def test_the_readme_tells_what_its_comparison_prints() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     (words,) = re.findall(r"qlm (compare \S+/quickstart\.yaml .*--load 2)", text)
-    (ours, theirs) = re.findall(r"`qlm` meets ([\d.]+) % of .* first, ([\d.]+) %", text)[0]
+    (ours, theirs) = re.findall(r"`qlm` meets ([\d.]+) % of .* served, ([\d.]+) %", text)[0]
     done = CliRunner().invoke(main, [*shlex.split(words.replace("examples/", f"{ROOT}/examples/")), "--json"])
     assert done.exit_code == 0, done.output
     met = {each["policy"]: f"{100 * each['means']['met']:.1f}" for each in json.loads(done.stdout)}
-    assert met == {"qlm": ours, "edf": theirs}
+    assert met == {"qlm": ours, "fcfs": theirs}

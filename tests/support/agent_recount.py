@@ -1,7 +1,7 @@
 """What an agent keeps up from event to event, counted again from the requests that it holds."""
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.request import GENERATING, PREEMPTIONS_MAX, Disposition, Phase, TrackedRequest
+from qlm.agents.core.request import GENERATING, PREEMPTIONS_MAX, Disposition, Phase, TrackedRequest, pace_of
 from qlm.agents.core.request_table import RunningIndex
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.sampling import Evictability
@@ -15,6 +15,9 @@ def check_counts(agent: Agent, capacity: EngineCapacity, now_ns: int) -> None:
     kv = agent.state.requests.kv
     assert kv.running == len(generating)
     assert kv.of_tasks == sum(each.request.extensions.task_id is not None for each in generating)
+    # The pace of a request that became a late one meanwhile still counts.
+    assert sum(kv.paces.values()) >= sum(pace_of(each.request) > 0 for each in generating)
+    assert generating or not kv.paces
     assert kv.tokens == sum(tracked.tokens for tracked in generating)
     assert {call: tracked.request.id for call, tracked in agent.state.requests.calls.items()} == {
         tracked.generation.call_id: tracked.request.id for tracked in generating

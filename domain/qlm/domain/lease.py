@@ -13,7 +13,7 @@ class Epoch:
     """The fencing number of a lease; later ones win.
 
     Attributes:
-        incarnation: Identity of the store's row of the request; a store that lost the row gives a larger one.
+        incarnation: Identity of the store's row of the request; a store that lost the row gives another one.
         n: Number of the request's lease in this incarnation, from 1.
     """
 

@@ -25,11 +25,6 @@ SHARE: Final = 0.95
 """Share of the supply that may be promised to readers; the rest is for iterations longer than the mean."""
 
 
-def batch_supply(profile: Profile, workload: Workload, batch: float) -> float:
-    """Return the output tokens per second that each member of a batch of that size gets."""
-    return 1 / steady_state(profile, workload, batch=batch).iteration_s
-
-
 def paced_state(profile: Profile, workload: Workload, tokens_per_s: float | None) -> SteadyState:
     """Return the steady state of the largest batch that keeps up with readers of a pace.
 

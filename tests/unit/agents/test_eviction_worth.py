@@ -7,6 +7,7 @@ import pytest
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import QueueRead
+from qlm.agents.core.scheduling.eviction_worth import RECHECK_NS, worth_evicting
 from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import Abort
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
@@ -74,3 +75,22 @@ def test_an_answer_is_expected_to_end_by_its_limit_or_after_as_long_again() -> N
     assert pace.longest_wait_s(1000, age_s=1) == pytest.approx(5.0)  # hardly any takes longer
     assert pace.longest_wait_s(1000, age_s=30) == pytest.approx(30.0)  # it does
     assert Pace(token_s=0.1).longest_wait_s(1000, age_s=1) == pytest.approx(100.0)
+    assert Pace().longest_wait_s(1000, age_s=1) == float("inf")
+
+
+def test_before_any_answer_has_ended_the_running_ones_may_take_for_ever() -> None:
+    bench = running(OperationCosts())
+    state = bench.agent.state
+    state.stats.paces.clear()
+    assert not wanted(bench)
+    ((head, _left),) = state.queue.waiting()
+    assert worth_evicting(state, M, head, list(state.requests.running.values()), bench.now_ns)
+
+
+def test_evictions_that_are_not_worth_it_are_weighed_again_after_a_while() -> None:
+    bench = running(OperationCosts(kv={M: RECOMPUTED}))
+    assert not wanted(bench, due_s=29)
+    head = a_request("head", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 20 * S)
+    bench.queue(replace(group_of(head, 400), last_arrival_ns=head.arrival_ns))
+    bench.later(RECHECK_NS / S)
+    assert bench.take(Abort)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qlm.agents.core.costs.operation_costs import OperationCosts
-from qlm.agents.core.events import Pulled
+from qlm.agents.core.events import GenerationEnded, Pulled
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.readers import PRIOR_TOKENS, ReaderBounds
 from qlm.domain.actions import Abort, AcquireLease, Pull, PulledMessage, Submit
@@ -147,3 +147,42 @@ def test_without_the_rule_readers_fill_the_engine() -> None:
 def test_slow_readers_do_not_wait() -> None:
     bench = an_agent()
     assert started(bench, reader("r", bench, 1.0), "g") == SLOTS
+
+
+def test_a_batch_bound_by_the_kv_cache_counts_as_that_for_slow_readers() -> None:
+    # 40 requests of 250 tokens fill the KV cache: 40 x 10 readers against about 17 x 9 and 37 x 10.
+    small = replace(PROFILE, kv_tokens=40 * 250)
+    bounds = ReaderBounds({M: small})
+    for _ in range(2000):
+        bounds.ended(M, 1, 400)
+    fast = bounds.limit(M, {20.0: 1}, 10 * SLOTS)
+    assert fast is not None
+    assert bounds.limit(M, {20.0: 99, 1.0: 1}, 100 * SLOTS) == fast
+
+
+def test_a_reader_that_becomes_late_while_it_runs_bounds_the_batch_until_it_ends() -> None:
+    bench = an_agent()
+    first = reader("r", bench)
+    call = bench.start(first).call
+    late = replace(first, cls=first.cls.missed())
+    bench.queue(group_of(late, name="late"))
+    message = PulledMessage(delivery=delivery_of(late, 1), request=late)
+    bench.send(Pulled(group=GroupId("late"), limit=1, messages=(message,)))
+    kv = bench.agent.state.requests.kv
+    assert kv.paces == {20.0: 1}
+    bench.send(GenerationEnded(call_id=call.call_id, finish="stop"))
+    bench.store_appends()
+    assert not kv.paces
+
+
+def test_nothing_is_preempted_for_a_reader_that_still_could_not_start() -> None:
+    bench = an_agent()
+    urgent = replace(a_request("u", deadline_ms=1000, max_tokens=1000), arrival_ns=bench.now_ns)
+    for each in range(50):
+        bench.start(replace(urgent, id=RequestId(f"u{each}")), name=f"u{each}")
+    for each in range(14):
+        bench.start(a_request(f"b{each}", max_tokens=1000), name=f"b{each}")
+    bench.at_pace(token_s=1.0, service_s=1000.0)
+    bench.queue(group_of(reader("r", bench), name="g"))
+    bench.later(4.9)
+    assert not bench.take(Abort)

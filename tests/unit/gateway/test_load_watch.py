@@ -22,11 +22,11 @@ class SetClock:
         return self.time_ns
 
 
-async def watch_of(clock: SetClock) -> LoadWatch:
+async def watch_of(clock: SetClock, interval_s: float = 1.0) -> LoadWatch:
     """Return the watch of a gateway that starts now, beside a whole store that was made at `BEGAN_NS`."""
     store = MemoryStore(clock, state=State(BEGAN_NS))
     await mark_indexed(store)
-    return LoadWatch(store, clock, cast(Hub, None), FaultLog(), interval_s=1.0)
+    return LoadWatch(store, clock, cast(Hub, None), FaultLog(), interval_s=interval_s)
 
 
 async def test_a_gateway_beside_a_new_store_knows_what_is_unknown() -> None:
@@ -53,3 +53,11 @@ async def test_a_gateway_that_stood_still_does_not_know_it_for_a_while() -> None
         assert await load.rebuilding()
         clock.time_ns += UNWATCHED_MAX_NS
     assert not await load.rebuilding()
+
+
+async def test_a_gateway_that_looks_seldom_has_missed_nothing_between_two_looks() -> None:
+    clock = SetClock(BEGAN_NS)
+    load = await watch_of(clock, interval_s=10.0)
+    for _ in range(9):
+        assert not await load.rebuilding()
+        clock.time_ns += 10 * 10**9

@@ -15,7 +15,7 @@ from qlm.rct_estimator.output_length import typical_prior
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.rct_estimator.readers import SHARE, batch_supply, paced_state, reader_bound, time_behind_s
+from qlm.rct_estimator.readers import SHARE, paced_state, reader_bound, time_behind_s
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.workload import Workload
 
@@ -23,6 +23,11 @@ A10, A100 = (find_profile(builtin_profiles(), ModelId("llama-3-8b"), kind) for k
 WORK = Workload(prompt_tokens=230.0, output=Normal(190.0, 180.0**2))
 
 paces = st.floats(0.5, 60.0)
+
+
+def batch_supply(profile: Profile, workload: Workload, batch: float) -> float:
+    """Return the output tokens per second that each member of a batch of that size gets."""
+    return 1 / steady_state(profile, workload, batch=batch).iteration_s
 
 
 @settings(max_examples=20)

@@ -6,6 +6,7 @@ from typing import Final
 
 from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import RequestId
 
 GROWTH_BLOCKS: Final = 1
 """Blocks kept free per running request, so that decoding does not force the engine to preempt at once."""
@@ -50,6 +51,7 @@ class KvLedger:
         self.block_tokens = 1
         self.seqs_max = self.best_effort_limit = 0
         self.paces: dict[float, int] = {}
+        self._readers: dict[RequestId, float] = {}
         self.paced_limit = UNBOUNDED
         self.overcommits = False
         self.pool = 0
@@ -65,6 +67,7 @@ class KvLedger:
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.of_tasks = self.tokens = self.blocks = 0
         self.paces.clear()
+        self._readers.clear()
         self.paced_limit = UNBOUNDED
         for tracked in generating:
             self.add(tracked)
@@ -79,6 +82,7 @@ class KvLedger:
         self.tokens += tokens
         self.blocks += tracked.blocks
         if pace := pace_of(tracked.request):
+            self._readers[tracked.id] = pace
             self.paces[pace] = self.paces.get(pace, 0) + 1
 
     def remove(self, tracked: TrackedRequest) -> None:
@@ -88,7 +92,8 @@ class KvLedger:
         self.tokens -= tracked.tokens
         self.blocks -= tracked.blocks
         tracked.blocks = 0
-        if pace := pace_of(tracked.request):
+        # Not the pace of the request: that may have become a late one since.
+        if pace := self._readers.pop(tracked.id, 0.0):
             self.paces[pace] -= 1
             if not self.paces[pace]:
                 del self.paces[pace]

@@ -14,7 +14,6 @@ from qlm.domain.ports.broker import Delivery
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 from qlm.domain.sampling import Evictability
-from qlm.domain.slo import ReadingSlo
 from qlm.domain.urgency import service_order
 
 PREEMPTIONS_MAX: Final = 4
@@ -274,6 +273,8 @@ class TrackedRequest:
 
 
 def pace_of(request: Request) -> float:
-    """Return the tokens per second at which an answer is read; 0 without a reader, and for late requests."""
-    slo = request.slo
-    return slo.tokens_per_s if isinstance(slo, ReadingSlo) and not request.cls.late else 0.0
+    """Return the tokens per second at which an answer is read; 0 without a reader, and for late requests.
+
+    It is that of the class, by which messages are pulled and plans are made: at most the request's own.
+    """
+    return request.cls.tokens_per_s or 0.0

@@ -20,7 +20,7 @@ from qlm.agents.core.stats.readers import ReaderBounds
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.agents.core.timers import Alarm
 from qlm.domain.fleet import EngineCapacity, EngineState
-from qlm.domain.ids import ModelId
+from qlm.domain.ids import GroupId, ModelId
 from qlm.domain.lease import Holder
 from qlm.rct_estimator.host_memory import HostMemoryUse, SwapCost
 from qlm.rct_estimator.profiles.profile import Profile
@@ -282,6 +282,7 @@ class AgentState:
         engines: Engines of the instance.
         prefetch: Weights files in host memory.
         visit: The visit to the awake model.
+        no_evictions_for: Group for which evictions for a swap were not worth it, and until when that holds.
         lease_times: Times of lease operations.
         stats: Measurements.
         alarm: The next Tick.
@@ -307,6 +308,7 @@ class AgentState:
         self.queue: Final = QueueHead(holder.instance, self.engines.models, self.engines.failed_until_ns)
         self.prefetch: Final = PrefetchState()
         self.visit: Final = VisitState()
+        self.no_evictions_for: tuple[GroupId, int] | None = None
         self.lease_times: Final = LeaseTimes()
         self.stats: Final = AgentStats(gpu_time, costs.profiles)
         self.alarm: Final = Alarm()

@@ -65,7 +65,11 @@ def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence
         swap={name: SwapCost.of(served[name], host_kv_bytes=size) for name, size in pools.items()},
         kv={name: KvSwapCost.of(served[name], size) for name, size in pools.items()},
         speed={name: _speed(config, name, instance, profile) for name, profile in served.items()},
-        profiles={name: _in_real_time(config, name, instance, profile) for name, profile in served.items()},
+        profiles={
+            name: _in_real_time(config, name, instance, profile)
+            for name, profile in served.items()
+            if config.emulate.fixed_ms is None or not _is_emulated(config, name, instance)
+        },
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
 

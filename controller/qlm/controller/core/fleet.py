@@ -15,8 +15,8 @@ class Fleet:
     Attributes:
         kinds: Swap costs of models, by kind of accelerator.
         profiles: Profile of each model on each kind of accelerator.
-        bounds_readers: Agents take no more requests beside a reader than the batch keeps up with
-            (`rct_estimator.readers`); estimates rely on it.
+        bounds_readers: Agents without a batch policy take no more requests beside a reader than the batch
+            keeps up with (`rct_estimator.readers`); estimates rely on it.
     """
 
     kinds: Mapping[str, Kind]

@@ -86,7 +86,11 @@ class Message(_Strict):
         return next(name for name in ("tool_calls", "tool_call_id", "reasoning") if getattr(self, name))
 
 
+def _names(part: dict[str, object]) -> Iterable[object]:
+    return (part["type"],) if "type" in part else part
+
+
 def _other_kinds(parts: Iterable[object]) -> list[str]:
     """Return the kinds of media among content parts: by type, or by a field as in vLLM."""
-    named = (name for part in parts if isinstance(part, dict) for name in (part.get("type"), *part))
+    named = (name for part in parts if isinstance(part, dict) for name in _names(part))
     return list(dict.fromkeys(name for name in named if isinstance(name, str) and name in MEDIA_PARTS))

@@ -28,6 +28,9 @@ REBUILD_NS: Final = 60_000_000_000
 UNWATCHED_MAX_NS: Final = 5_000_000_000
 """Time without a look after which a gateway may have missed that the store was away, or refused to index."""
 
+LOOKS_MISSED: Final = 2
+"""Intervals without a look that count as such, if they are longer."""
+
 REFUSAL_FADES_NS: Final = 5_000_000_000
 """Time for which a gateway is not ready after the queue refused a request."""
 
@@ -144,7 +147,7 @@ class LoadWatch:
         now_ns = self._clock.now_ns()
         # Before its first look it missed all since the store was made, at its incarnation.
         since_ns = incarnation if self._watched_ns is None else self._watched_ns
-        if now_ns - since_ns > UNWATCHED_MAX_NS:
+        if now_ns - since_ns > max(UNWATCHED_MAX_NS, LOOKS_MISSED * self._interval_s * 1e9):
             self.expect_unknown()
         self._watched_ns = now_ns
 

@@ -225,8 +225,8 @@ _NO_LEASE: Final = Epoch(0, 0)
 class RequestRow:
     """Request. `cancel` is the end that its holder was asked for.
 
-    `epoch` is that of its latest lease; its n is 0 before the first. Its incarnation is later than that of an
-    earlier row of the request, which the store has lost or dropped.
+    `epoch` is that of its latest lease; its n is 0 before the first. Its incarnation differs from that of an
+    earlier row of the request, which the store has lost or dropped: it is the time at which the row was made.
     `times` are those at which its log grew.
     `waiting` is True while the request is in the arrival order of its class.
     """

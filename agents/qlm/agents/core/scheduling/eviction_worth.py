@@ -12,7 +12,7 @@ from qlm.domain.ids import ModelId
 from qlm.rct_estimator.recompute import discarded_s
 
 RECHECK_NS: Final = 250_000_000
-"""Time until evictions that were not worth it are weighed again without an event."""
+"""Time for which evictions that were not worth it are not weighed again: that looks at all requests."""
 
 
 def worth_evicting(
@@ -32,21 +32,25 @@ def worth_evicting(
     running = state.requests.running.values()
     if head.cls.priority < min(each.request.cls.priority for each in running):
         return True
-    if not _weigh(state, model, head, victims, now_ns):
-        state.alarm.want(now_ns + RECHECK_NS)
+    known = state.no_evictions_for
+    if known is not None and known[0] == head.id and now_ns < known[1]:
+        state.alarm.want(known[1])
         return False
-    return True
+    if _weigh(state, model, head, victims, now_ns):
+        return True
+    state.no_evictions_for = head.id, now_ns + RECHECK_NS
+    state.alarm.want(now_ns + RECHECK_NS)
+    return False
 
 
 def _weigh(
     state: AgentState, model: ModelId, head: Group, victims: Sequence[TrackedRequest], now_ns: int
 ) -> bool:
     forecasts = Forecasts(state)
-    waiting = next(
-        (each for each in candidates(state, forecasts, now_ns) if each.model == head.cls.model), None
-    )
-    if waiting is None:
+    found = candidates(state, forecasts, now_ns, only=head.cls.model)
+    if not found:
         return False
+    (waiting,) = found
     # What is not evicted ends sooner without the others, so the swap counts as if it began now.
     pace = state.stats.pace_of(model)
     ends_s = max(

@@ -25,7 +25,14 @@ def preempt(state: AgentState, tracked: TrackedRequest, purpose: str, now_ns: in
 
 
 def preempt_for(
-    state: AgentState, head: Urgency, cls: RequestClass, deadline_ns: int | None, count: int, now_ns: int
+    state: AgentState,
+    head: Urgency,
+    cls: RequestClass,
+    deadline_ns: int | None,
+    count: int,
+    now_ns: int,
+    *,
+    least: int = 1,
 ) -> list[Action]:
     """Preempt up to `count` less urgent requests if waiting for a slot would make the head late.
 
@@ -36,17 +43,22 @@ def preempt_for(
         deadline_ns: Its deadline.
         count: Batch slots that it needs.
         now_ns: The present.
+        least: Batch slots without which nothing can start; fewer requests are not preempted.
     """
     requests = state.requests
     # Requests queued in the engine take freed slots first, so as many more must be preempted.
-    count += requests.kv.overcommitted - len(requests.aborting)
+    queued = requests.kv.overcommitted - len(requests.aborting)
+    count += queued
     if count <= 0 or deadline_ns is None or not state.settings.preempts:
         return []
     watch_head(state, now_ns)
     if not requests.running_index.any_less_urgent(head) or not cannot_wait(state, cls, deadline_ns, now_ns):
         return []
+    chosen = victims(requests.running.values(), head=head, count=count, now_ns=now_ns)
+    if least > 1 and len(chosen) < least + queued:
+        return []
     actions: list[Action] = []
-    for victim in victims(requests.running.values(), head=head, count=count, now_ns=now_ns):
+    for victim in chosen:
         actions += preempt(state, victim, "for more urgent work", now_ns)
     return actions
 

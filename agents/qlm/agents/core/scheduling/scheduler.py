@@ -137,9 +137,9 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
             actions += _start(state, tracked, now_ns)
         else:
             request = tracked.request
-            count = 1 + _over_pace(state)
+            least = 1 + _over_pace(state)
             return actions + preempt_for(
-                state, tracked.urgency, request.cls, request.deadline_ns, count, now_ns
+                state, tracked.urgency, request.cls, request.deadline_ns, least, now_ns, least=least
             )
     if head is None:
         if (until_ns := state.queue.until_ns) is not None:
@@ -220,8 +220,9 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
     if slots > 0 or leasing or pulling:
         return []
-    count = max(1, wanted) + _over_pace(state)
-    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, count, now_ns)
+    over = _over_pace(state)
+    count = max(1, wanted) + over
+    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, count, now_ns, least=1 + over)
 
 
 def _over_pace(state: AgentState) -> int:

@@ -52,10 +52,14 @@ class Pace:
     def longest_wait_s(self, tokens_left: int, age_s: float) -> float:
         """Return how long a wait for the end of an answer may last, as `latest_wait_ns` bounds it.
 
+        Infinite before any answer has ended.
+
         Args:
             tokens_left: Tokens up to the limit of the answer.
             age_s: Time since its start.
         """
+        if not self.token_s:
+            return float("inf")
         by_limit_s = max(0, tokens_left) * self.token_s
         return min(by_limit_s, max(LONG_ANSWER * self.service_s, age_s)) if self.service_s else by_limit_s
 

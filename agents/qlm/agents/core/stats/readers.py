@@ -11,6 +11,7 @@ from qlm.domain.ids import ModelId
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.readers import reader_bound
+from qlm.rct_estimator.throughput import full_batch
 from qlm.rct_estimator.workload import Workload
 
 PRIOR_TOKENS: Final = 256.0
@@ -30,15 +31,16 @@ _STALE_MAX: Final = 64
 
 
 class _Seen:
-    """Moments of the requests that ended on one model, and the bounds that follow, by pace."""
+    """Moments of the requests that ended on one model; the full batch and the bounds that follow, by pace."""
 
-    __slots__ = ("answer", "bounds", "computed_at", "count", "prompt", "square")
+    __slots__ = ("answer", "bounds", "computed_at", "count", "full", "prompt", "square")
 
     def __init__(self) -> None:
         self.count = 0
         self.prompt = self.answer = PRIOR_TOKENS
         self.square = 2 * PRIOR_TOKENS**2
         self.bounds: dict[float, int | None] = {}
+        self.full = 0
         self.computed_at = 0
 
     def add(self, prompt_tokens: int, output_tokens: int) -> None:
@@ -87,7 +89,7 @@ class ReaderBounds:
         best, most, kept = None, 0, sum(readers.values())
         for pace in sorted(readers, reverse=True):
             bound = self._bound(model, profile, pace)
-            size = seqs_max if bound is None else bound
+            size = min(seqs_max, self._seen[model].full) if bound is None else bound
             if size * kept > most:
                 best, most = bound, size * kept
             kept -= readers[pace]
@@ -98,6 +100,8 @@ class ReaderBounds:
         if seen.count - seen.computed_at > min(_STALE_MAX, _STALE_SHARE * seen.computed_at):
             seen.bounds.clear()
             seen.computed_at = seen.count
+        if not seen.bounds:
+            seen.full = int(full_batch(profile, seen.workload()))
         if pace not in seen.bounds:
             seen.bounds[pace] = reader_bound(profile, seen.workload(), pace)
         return seen.bounds[pace]

@@ -227,7 +227,7 @@ local function is_earlier(one, other)
   return #one < #other or (#one == #other and one < other)
 end
 
--- Return the incarnation of a new row: later than that of an earlier row of the request, which Redis may have lost.
+-- Return the incarnation of a new row: not that of an earlier row of the request, which Redis may have lost.
 local function row_incarnation()
   local now = string.gsub(NOW, '^0+', '')
   return is_earlier(now, INCARNATION) and INCARNATION or now

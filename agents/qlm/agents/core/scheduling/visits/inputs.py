@@ -70,11 +70,20 @@ class Forecasts:
         return sum(each.rate_rps * each.service_s for each in alike) / rate_rps
 
 
-def candidates(state: AgentState, forecasts: Forecasts, now_ns: int) -> list[Candidate]:
-    """Return the models of waiting groups that are not awake, without those whose engine failed lately."""
+def candidates(
+    state: AgentState, forecasts: Forecasts, now_ns: int, *, only: ModelId | None = None
+) -> list[Candidate]:
+    """Return the models of waiting groups that are not awake, without those whose engine failed lately.
+
+    Args:
+        state: The agent.
+        forecasts: Its forecasts.
+        now_ns: The present.
+        only: The one model to look at; None for all.
+    """
     waiting = defaultdict[ModelId, list[tuple[Group, int]]](list)
     for group, left in state.queue.waiting():
-        if group.cls.model != state.engines.active:
+        if group.cls.model != state.engines.active and only in (None, group.cls.model):
             waiting[group.cls.model].append((group, left))
     failed = state.engines.failed_until_ns
     return [

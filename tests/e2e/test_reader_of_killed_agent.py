@@ -101,9 +101,10 @@ async def test_the_gap_of_a_killed_agent_is_idle_time_once(parts: Cluster) -> No
         gap_s = each.events[at][0] - each.events[at - 1][0]
         grown_s = each.idle_s[at] - each.idle_s[at - 1]
         assert gap_s > 1
-        # The reader waits for all of the gap, but for the time that the tokens before it take to read.
+        # The reader waits for all of the gap, but for the time that the tokens before it take to read, and
+        # those before them if two events came close together.
         before_s = (each.events[at - 1][1] - each.events[at - 2][1]) / PACE
-        assert grown_s == pytest.approx(gap_s - before_s)
+        assert gap_s - before_s - AGREE_S < grown_s < gap_s - before_s + 1e-6
         others = [after - before for n, (before, after) in enumerate(pairwise(each.idle_s)) if n != at - 1]
         assert max(others) < gap_s / 2, "it grows by the gap once"
     assert counted["count"] == STREAMS

@@ -6,7 +6,7 @@ from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.planner.problem import Instance, Kind, ModelCost
 from qlm.planner.swapping.swaps import swap_cost
-from qlm.rct_estimator.host_memory import Asleep, SwapCost, after_swap
+from qlm.rct_estimator.host_memory import Asleep, HostMemoryUse, SwapCost, asleep_after, plan_sleep
 
 
 def first_asleep(instance: Instance, kind: Kind) -> Asleep:
@@ -23,8 +23,11 @@ def swap(kind: Kind, asleep: Asleep, old: ModelId | None, new: ModelId) -> tuple
     models = kind.models
     unload_s = models[old].unload_s if old in models else 0.0
     load_s = swap_cost(models[new]).takes_s(asleep.get(new, SwapTier.COLD))
-    behind = after_swap(asleep, old if old in models else None, new, _costs(models), kind.host_memory_bytes)
-    return unload_s + load_s, behind
+    if old not in models:
+        return unload_s + load_s, asleep_after(asleep, None, new)
+    use = HostMemoryUse(asleep=asleep)
+    plan = plan_sleep(old, use, _costs(models), kind.host_memory_bytes, later=(new,))
+    return unload_s + load_s, asleep_after(asleep, (old, plan), new)
 
 
 def _costs(models: Mapping[ModelId, ModelCost]) -> dict[ModelId, SwapCost]:

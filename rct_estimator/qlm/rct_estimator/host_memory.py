@@ -201,28 +201,6 @@ Asleep = Mapping[ModelId, SwapTier]
 """Sleeping models with their tier, least recently used first."""
 
 
-def after_swap(
-    asleep: Asleep,
-    old: ModelId | None,
-    new: ModelId,
-    costs: Mapping[ModelId, SwapCost],
-    host_memory_bytes: int,
-) -> Asleep:
-    """Return what sleeps after a swap from one model to another, as `plan_sleep` decides.
-
-    Args:
-        asleep: What sleeps before it.
-        old: The awake model; None if there is none, or if it cannot sleep.
-        new: The next one.
-        costs: Of each model.
-        host_memory_bytes: The budget.
-    """
-    if old is None:
-        return asleep_after(asleep, None, new)
-    plan = plan_sleep(old, HostMemoryUse(asleep=asleep), costs, host_memory_bytes, later=(new,))
-    return asleep_after(asleep, (old, plan), new)
-
-
 def asleep_after(asleep: Asleep, old: tuple[ModelId, SleepPlan] | None, new: ModelId) -> Asleep:
     """Return what sleeps after a swap whose sleep is planned.
 

@@ -48,7 +48,7 @@ def test_an_abort_does_not_let_a_call_overtake_an_earlier_one_in_a_slow_engine()
         await engine.start()
         machine.slowness = SLOWNESS
         calls = [loop.create_task(_generate(engine, id)) for id in ("first", "second")]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one turn of this deterministic loop: both calls are on their way
         await engine.abort(["second-1"])
         await asyncio.gather(*calls)
 

@@ -145,7 +145,7 @@ def equal_rows(rows: Rows, one: int, at: int, other: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def swap_models(memory: Memory, rows: Rows, one: int, at: int, kind: int, old: int, new: int) -> None:
-    """Put a model to sleep and wake another, in place, as `after_swap` does.
+    """Put a model to sleep and wake another, in place, as `asleep_after` does.
 
     Args:
         memory: The costs.

@@ -1,12 +1,9 @@
 """Counters and levels of the gateway, shown as those of prometheus_client, but at little cost per count."""
 
-import time
-from collections.abc import Iterator, Sequence
-from functools import cache
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+
+from qlm.gateway.observability.labelled import Labelled
 
 
 class Count:
@@ -30,36 +27,19 @@ class Count:
         self.value += amount
 
 
-class LabelledCounter(Collector):
-    """A counter by labels; `labels` returns that of some values of them, made once."""
-
-    def __init__(self, registry: CollectorRegistry, name: str, about: str, labels: Sequence[str]) -> None:
-        """Register it."""
-        self._name = name
-        self._about = about
-        self._labels = tuple(labels)
-        self._counts: dict[tuple[str, ...], Count] = {}
-        self.labels = cache(self._make)
-        registry.register(self)
-
-    def describe(self) -> Iterator[Metric]:
-        """Return the metric without values."""
-        yield self._family()
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metric."""
-        metric, shows_created = self._family(), _shows_created()
-        for values, count in self._counts.copy().items():
-            created_s = count.created_s if shows_created else None
-            metric.add_metric(values, count.value, created=created_s)
-        yield metric
+class LabelledCounter(Labelled[CounterMetricFamily, Count]):
+    """A counter by labels."""
 
     def _family(self) -> CounterMetricFamily:
         return CounterMetricFamily(self._name, self._about, labels=self._labels)
 
-    def _make(self, *values: str) -> Count:
-        count = self._counts[values] = Count(time.time())
-        return count
+    def _new(self, created_s: float) -> Count:
+        return Count(created_s)
+
+    def _add(
+        self, metric: CounterMetricFamily, values: tuple[str, ...], made: Count, *, shows_created: bool
+    ) -> None:
+        metric.add_metric(values, made.value, created=made.created_s if shows_created else None)
 
 
 class Level:
@@ -82,10 +62,3 @@ class Level:
 
     def _read(self) -> float:
         return self._value
-
-
-@cache
-def _shows_created() -> bool:
-    """Return whether prometheus_client shows when a metric was created, which its users may switch off."""
-    (metric,) = Counter("any", "any", registry=None).collect()
-    return any(sample.name.endswith("_created") for sample in metric.samples)

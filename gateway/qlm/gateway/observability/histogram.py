@@ -1,15 +1,14 @@
 """Histograms of the gateway, shown as those of prometheus_client, but with observations that cost little."""
 
-import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 from math import inf
 
-from prometheus_client import CollectorRegistry, Histogram, Metric
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+from qlm.gateway.observability.labelled import Labelled
 
 
 class Observed:
@@ -37,8 +36,8 @@ class Observed:
         self.counts[bisect_left(self._bounds, value)] += 1
 
 
-class LabelledHistogram(Collector):
-    """A histogram by labels; `labels` returns that of some values of them, made once."""
+class LabelledHistogram(Labelled[HistogramMetricFamily, Observed]):
+    """A histogram by labels."""
 
     def __init__(
         self,
@@ -50,46 +49,27 @@ class LabelledHistogram(Collector):
         buckets: Sequence[float],
     ) -> None:
         """Register it; `buckets` are the finite upper bounds, from 0 up and ascending."""
-        self._name = name
-        self._about = about
-        self._labels = tuple(labels)
         self._bounds = (*map(float, buckets), inf)
-        self._observed: dict[tuple[str, ...], Observed] = {}
-        self.labels = cache(self._make)
-        registry.register(self)
-
-    def describe(self) -> Iterator[Metric]:
-        """Return the metric without values."""
-        yield self._family()
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metric."""
-        metric, shows_created = self._family(), _shows_created()
-        for values, observed in self._observed.copy().items():
-            labels = dict(zip(self._labels, values, strict=True))
-            total = 0
-            for bound, count in zip(self._bounds, observed.counts, strict=True):
-                total += count
-                metric.add_sample(f"{self._name}_bucket", labels | {"le": _shown(bound)}, total)
-            metric.add_sample(f"{self._name}_count", labels, total)
-            metric.add_sample(f"{self._name}_sum", labels, observed.sum)
-            if shows_created:
-                metric.add_sample(f"{self._name}_created", labels, observed.created_s)
-        yield metric
+        super().__init__(registry, name, about, labels)
 
     def _family(self) -> HistogramMetricFamily:
         return HistogramMetricFamily(self._name, self._about, labels=self._labels)
 
-    def _make(self, *values: str) -> Observed:
-        observed = self._observed[values] = Observed(self._bounds, time.time())
-        return observed
+    def _new(self, created_s: float) -> Observed:
+        return Observed(self._bounds, created_s)
 
-
-@cache
-def _shows_created() -> bool:
-    """Return whether prometheus_client shows when a metric was created, which its users may switch off."""
-    (metric,) = Histogram("any", "any", registry=None).collect()
-    return any(sample.name.endswith("_created") for sample in metric.samples)
+    def _add(
+        self, metric: HistogramMetricFamily, values: tuple[str, ...], made: Observed, *, shows_created: bool
+    ) -> None:
+        labels = dict(zip(self._labels, values, strict=True))
+        total = 0
+        for bound, count in zip(self._bounds, made.counts, strict=True):
+            total += count
+            metric.add_sample(f"{self._name}_bucket", labels | {"le": _shown(bound)}, total)
+        metric.add_sample(f"{self._name}_count", labels, total)
+        metric.add_sample(f"{self._name}_sum", labels, made.sum)
+        if shows_created:
+            metric.add_sample(f"{self._name}_created", labels, made.created_s)
 
 
 def _shown(bound: float) -> str:

@@ -206,6 +206,7 @@ async def test_an_emptied_redis_and_a_killed_agent_at_once_lose_no_request(
 async def test_a_killed_rabbitmq_that_comes_back_costs_no_answer(
     rig: Rig, load: Load, record_property: Note
 ) -> None:
+    await asyncio.to_thread(rig.rabbitmq.sync_declarations)
     rig.rabbitmq.kill()
     await asyncio.to_thread(rig.rabbitmq.start)
     await check_recovery(load, time.monotonic(), record_property)

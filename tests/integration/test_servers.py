@@ -28,6 +28,7 @@ def test_rabbitmq_keeps_a_confirmed_message_over_a_crash(start_rabbitmq: Callabl
     with pika.BlockingConnection(pika.URLParameters(node.url)) as before:
         channel = before.channel()
         channel.queue_declare("work", durable=True)
+        node.sync_declarations()
         channel.confirm_delivery()
         persistent = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent.value)
         channel.basic_publish("", "work", b"first", properties=persistent, mandatory=True)

@@ -78,6 +78,15 @@ class RabbitMQ:
         self._node.kill()
         self._epmd.kill()
 
+    def sync_declarations(self) -> None:
+        """Write to disk what says that earlier declarations of queues are committed.
+
+        RabbitMQ 3.10 confirms a declaration before that, up to 2 s: a node killed within them forgets the
+        queue, with its confirmed messages (seen in 3 of 75 kills right after a declaration).
+        """
+        # Its Mnesia syncs the transaction, and leaves the decision on it to another process, unsynced.
+        self.control("eval", "sys:get_state(mnesia_recover), mnesia:sync_log().")
+
     def control(self, *arguments: str) -> None:
         """Run `rabbitmqctl` on the node."""
         tool = program("rabbitmqctl")

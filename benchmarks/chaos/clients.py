@@ -100,10 +100,10 @@ class Clients:
             record = await answer.json()
         if record["status"] != "ended":
             return
-        if "response" in record:
-            _take(one, record["response"])
-        else:
-            _end(one, record["error"]["code"])
+        if "response" not in record:
+            _end(one, record["error"]["code"])  # now: an answer can be deleted after the request has ended
+            return
+        _take(one, record["response"])
         # The server's time of the end: the poll was up to three seconds later.
         one.over_s = min(time.monotonic(), record["ended_s"] - time.time() + time.monotonic())
 

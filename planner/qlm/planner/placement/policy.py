@@ -1,14 +1,13 @@
 """When placements change: first after some traffic, later only if what they save is worth the starts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.planner.placement.problem import Placement, PlacementProblem
-from qlm.planner.placement.score import loads_of, lost_rps
+from qlm.planner.placement.score import Losses
 from qlm.planner.placement.search import improve, present_placement
-from qlm.planner.placement.starts import once_lost
+from qlm.planner.placement.starts import Starts
 
 FIRST_AFTER_S: Final = 10.0
 """Traffic observed before the first placement: earlier, one burst moves models that are well placed."""
@@ -85,11 +84,11 @@ def place(
 
 
 def _first(problem: PlacementProblem) -> Placement:
-    start = present_placement(problem)
-    loads = loads_of(problem, start)
+    start, losses = present_placement(problem), Losses(problem)
+    starts = Starts(losses, losses.loads(start))
 
     def cost(placement: Placement) -> float:
-        return FIRST_HORIZON_S * lost_rps(problem, placement) + once_lost(problem, placement, loads)
+        return FIRST_HORIZON_S * losses.lost_rps(placement) + starts.lost(placement)
 
     return improve(problem, start, cost)
 
@@ -101,17 +100,18 @@ def _changed(
     assert state.traffic_since_s is not None
     horizon_s = min(HORIZON_MAX_S, max(HORIZON_MIN_S, now_s - state.traffic_since_s))
     really_rps = (lost - state.lost) / max(1.0, now_s - state.decided_s)
-    expected_rps, loads = lost_rps(problem, present), loads_of(problem, present)
+    losses = Losses(problem)
+    expected_rps, starts = losses.lost_rps(present), Starts(losses, losses.loads(present))
 
     def cost(placement: Placement) -> float:
-        return horizon_s * lost_rps(problem, placement) + once_lost(problem, placement, loads)
+        return horizon_s * losses.lost_rps(placement) + starts.lost(placement)
 
     found = improve(problem, present, cost)
-    gain_rps = expected_rps - lost_rps(problem, found)
+    gain_rps = expected_rps - losses.lost_rps(found)
     if gain_rps < CHANGE_SHARE * expected_rps:
         return None
     worth = min(gain_rps, really_rps) * horizon_s
-    return found if worth > once_lost(problem, found, loads) + CHANGE_REQUESTS else None
+    return found if worth > starts.lost(found) + CHANGE_REQUESTS else None
 
 
 def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[ModelId]]) -> Placement:
@@ -121,25 +121,24 @@ def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[Mode
         for each in problem.instances
     )
     placed = frozenset[ModelId]().union(*placement)
-    loads = loads_of(problem, placement)
+    losses = Losses(problem)
+    starts = Starts(losses, losses.loads(placement))
     rest = [model for model in problem.demands if model not in placed and problem.able(model)]
     for model in sorted(rest, key=lambda model: (-problem.demands[model].rate_rps, model)):
-        placement = _added(problem, placement, model, loads)
+        placement = _added(losses, starts, placement, model)
     return placement
 
 
-def _added(
-    problem: PlacementProblem, placement: Placement, model: ModelId, loads: Sequence[float]
-) -> Placement:
+def _added(losses: Losses, starts: Starts, placement: Placement, model: ModelId) -> Placement:
     """Add a model where that costs least: beside the models of an instance, or instead of copies."""
 
     def cost(option: tuple[int, Placement]) -> tuple[float, bool, int]:
         at, new = option
-        total = FIRST_HORIZON_S * lost_rps(problem, new) + once_lost(problem, new, loads)
-        return round(total, 2), problem.instances[at].busy, at
+        total = FIRST_HORIZON_S * losses.lost_rps(new) + starts.lost(new)
+        return round(total, 2), losses.problem.instances[at].busy, at
 
     options = []
-    for at in problem.able(model):
+    for at in losses.problem.able(model):
         elsewhere = frozenset[ModelId]().union(*(each for to, each in enumerate(placement) if to != at))
         for kept in (placement[at], placement[at] - elsewhere):
             options.append((at, (*placement[:at], kept | {model}, *placement[at + 1 :])))

@@ -28,13 +28,56 @@ ROUNDS: Final = 3
 """Iterations of the split of models over their instances."""
 
 
-def lost_rps(problem: PlacementProblem, placement: Placement) -> float:
-    """Return the expected losses of a placement, requests per second."""
-    shares = split(problem, placement)
-    return sum(
-        _instance_lost_rps(instance, {model: shares[at, model] for model in models}, problem.demands)
-        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-    )
+_Part = tuple[int, tuple[tuple[ModelId, float], ...]]
+"""Index of an instance, and its models with their shares."""
+
+
+class Losses:
+    """Expected losses of placements of one problem; those of an instance are computed once.
+
+    Most placements that a search looks at differ in one or two instances.
+    """
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        self.problem: Final = problem
+        self._lost_rps: dict[_Part, float] = {}
+        self._loads: dict[_Part, float] = {}
+        self._shares: tuple[Placement, dict[tuple[int, ModelId], float]] = (), {}
+
+    def shares(self, placement: Placement) -> dict[tuple[int, ModelId], float]:
+        """Return the share of each model's requests on each of its instances, by index and model."""
+        if self._shares[0] is not placement:
+            self._shares = placement, split(self.problem, placement)
+        return self._shares[1]
+
+    def lost_rps(self, placement: Placement) -> float:
+        """Return the expected losses of a placement, requests per second."""
+        return sum(self._lost(self._part(placement, at)) for at in range(len(placement)))
+
+    def load(self, placement: Placement, at: int) -> float:
+        """Return the load of one instance."""
+        part = self._part(placement, at)
+        load = self._loads.get(part)
+        if load is None:
+            load = load_of(self.problem.instances[at], dict(part[1]), self.problem.demands)
+            self._loads[part] = load
+        return load
+
+    def loads(self, placement: Placement) -> list[float]:
+        """Return the load of each instance."""
+        return [self.load(placement, at) for at in range(len(placement))]
+
+    def _part(self, placement: Placement, at: int) -> _Part:
+        shares = self.shares(placement)
+        return at, tuple([(model, shares[at, model]) for model in sorted(placement[at])])
+
+    def _lost(self, part: _Part) -> float:
+        lost = self._lost_rps.get(part)
+        if lost is None:
+            at, here = part
+            lost = _instance_lost_rps(self.problem.instances[at], dict(here), self.problem.demands)
+            self._lost_rps[part] = lost
+        return lost
 
 
 def split(problem: PlacementProblem, placement: Placement) -> dict[tuple[int, ModelId], float]:
@@ -101,15 +144,6 @@ def load_of(
     if len(shares) < 2 or tightest_s == float("inf"):
         return work
     return work + round_swaps_s(instance, shares, demands) / (ROUND_SHARE * tightest_s)
-
-
-def loads_of(problem: PlacementProblem, placement: Placement) -> list[float]:
-    """Return the load of each instance."""
-    shares = split(problem, placement)
-    return [
-        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
-        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-    ]
 
 
 def round_swaps_s(

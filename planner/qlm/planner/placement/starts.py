@@ -5,7 +5,7 @@ from typing import Final
 
 from qlm.domain.ids import ModelId
 from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
-from qlm.planner.placement.score import loads_of, lost_share, split
+from qlm.planner.placement.score import Losses, lost_share
 
 SLACK_SHARE: Final = 0.7
 """Share of a slack that a cold start may take without losing the requests that come meanwhile."""
@@ -17,48 +17,71 @@ BATCH_SHARE: Final = 0.1
 """Share of what an instance would serve during a cold start that no other can serve in time."""
 
 
-def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[float]) -> float:
-    """Return the requests lost by the cold starts of a new placement.
+class Starts:
+    """Requests lost by the cold starts of new placements; each start is priced once."""
 
-    Args:
-        problem: The problem.
-        placement: The placement.
-        loads: Present load of each instance: what it serves meanwhile if it did not start a model.
-    """
-    started = [
-        _starts_s(problem, instance, models)
-        for instance, models in zip(problem.instances, placement, strict=True)
-    ]
-    if not any(started):
-        return 0.0
-    ready, lost = _ready(problem, placement), START_RPS * sum(map(sum, started))
-    shares, new_loads = split(problem, placement), loads_of(problem, placement)
-    for at, starts_s in enumerate(started):
-        for model in sorted(placement[at]) if starts_s else ():
-            others = ready[model] - {at}
-            if others:  # they serve its requests meanwhile, as far as they can
-                level = sum(new_loads[other] for other in {at, *others}) / len(others)
-                each = problem.demands[model].worth_rps * lost_share(level) * sum(starts_s)
-            else:
-                service_s = problem.demands[model].kinds[problem.instances[at].kind].service_s
-                each = sum(_missed(problem.demands[model], start_s, service_s) for start_s in starts_s)
-            lost += shares[at, model] * each
-        left = problem.instances[at].loaded
-        if left not in placement[at] and not ready.get(left):
-            lost += _capacity_lost(problem, problem.instances[at], min(1.0, loads[at]) * sum(starts_s))
-    return lost
+    def __init__(self, losses: Losses, loads: Sequence[float]) -> None:
+        """Take the present state.
+
+        Args:
+            losses: Losses of the placements of the problem.
+            loads: Present load of each instance: what it serves meanwhile if it did not start a model.
+        """
+        self._losses: Final = losses
+        self._loads: Final = loads
+        self._starts: dict[tuple[int, frozenset[ModelId]], tuple[float, ...]] = {}
+        self._missed: dict[tuple[ModelId, str, tuple[float, ...]], float] = {}
+
+    def lost(self, placement: Placement) -> float:
+        """Return the requests lost by the cold starts of a placement."""
+        started = [self._starts_s(at, models) for at, models in enumerate(placement)]
+        if not any(started):
+            return 0.0
+        problem, shares = self._losses.problem, self._losses.shares(placement)
+        ready, lost = _ready(problem, placement), START_RPS * sum(map(sum, started))
+        for at, starts_s in enumerate(started):
+            if not starts_s:
+                continue
+            for model in sorted(placement[at]):
+                others = ready[model] - {at}
+                if others:  # they serve its requests meanwhile, as far as they can
+                    level = sum(self._losses.load(placement, other) for other in {at, *others}) / len(others)
+                    each = problem.demands[model].worth_rps * lost_share(level) * sum(starts_s)
+                else:
+                    each = self._missed_by(model, problem.instances[at].kind, starts_s)
+                lost += shares[at, model] * each
+            left = problem.instances[at].loaded
+            if left not in placement[at] and not ready.get(left):
+                lost += _capacity_lost(
+                    problem, problem.instances[at], min(1.0, self._loads[at]) * sum(starts_s)
+                )
+        return lost
+
+    def _starts_s(self, at: int, models: frozenset[ModelId]) -> tuple[float, ...]:
+        known = self._starts.get((at, models))
+        if known is None:
+            problem = self._losses.problem
+            known = self._starts[at, models] = tuple(_starts_s(problem, problem.instances[at], models))
+        return known
+
+    def _missed_by(self, model: ModelId, kind: str, starts_s: tuple[float, ...]) -> float:
+        known = self._missed.get((model, kind, starts_s))
+        if known is None:
+            demand = self._losses.problem.demands[model]
+            service_s = demand.kinds[kind].service_s
+            known = sum(_missed(demand, start_s, service_s) for start_s in starts_s)
+            self._missed[model, kind, starts_s] = known
+        return known
 
 
-def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId | None, frozenset[int]]:
+def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId | None, set[int]]:
     """Return the homes of each model that need no cold start."""
-    return {
-        model: frozenset(
-            at
-            for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-            if model in models and instance.ready(model)
-        )
-        for model in problem.demands
-    }
+    ready: dict[ModelId | None, set[int]] = {model: set() for model in problem.demands}
+    for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True)):
+        for model in (*instance.asleep, instance.loaded):
+            if model in models:
+                ready[model].add(at)
+    return ready
 
 
 def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:

@@ -1,6 +1,7 @@
 """Placement: what it counts, and when it changes."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,9 @@ from qlm.planner.placement.problem import (
     Placement,
     PlacementProblem,
 )
-from qlm.planner.placement.score import load_of, lost_rps, split
+from qlm.planner.placement.score import Losses, load_of, split
 from qlm.planner.placement.search import improve, present_placement
-from qlm.planner.placement.starts import START_RPS, once_lost
+from qlm.planner.placement.starts import START_RPS, Starts
 
 MODELS = tuple(ModelId(name) for name in ("a", "b", "c", "d"))
 A, B, C, D = MODELS
@@ -51,6 +52,14 @@ def instance(name: str, loaded: ModelId | None = None, *asleep: ModelId) -> Plac
 
 def problem(demands: dict[ModelId, ModelDemand], *instances: PlacedInstance) -> PlacementProblem:
     return PlacementProblem(demands=demands, instances=instances)
+
+
+def lost_rps(of: PlacementProblem, models: Placement) -> float:
+    return Losses(of).lost_rps(models)
+
+
+def once_lost(of: PlacementProblem, models: Placement, loads: Sequence[float]) -> float:
+    return Starts(Losses(of), loads).lost(models)
 
 
 def placement(*models: tuple[ModelId, ...]) -> Placement:

@@ -7,7 +7,7 @@ import orjson
 
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.plain import request_from_plain, request_to_plain
-from qlm.domain.ids import QueueName
+from qlm.domain.ids import QueueName, RequestId
 from qlm.domain.request import Request
 from qlm.domain.shown import shown
 
@@ -95,6 +95,19 @@ def decode_dead_letter(body: bytes) -> DeadLetter:
             raise UndecodableDataError(
                 f"dead letter has header {shown(header, SHOWN_MAX)}; expected version {DEAD_LETTER_VERSION}"
             )
+
+
+def letter_request_id(body: bytes) -> RequestId | None:
+    """Return the id of the request whose message a dead letter holds; None if it holds no such message.
+
+    Neither header nor message need be of this version: a request's id has the same place in all of them.
+    """
+    _, _, original = body.partition(b"\n")
+    try:
+        id = _object(original).get("id")
+    except UndecodableDataError:
+        return None
+    return RequestId(id) if isinstance(id, str) else None
 
 
 def _object(body: bytes) -> dict[str, Any]:

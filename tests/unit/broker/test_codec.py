@@ -14,6 +14,7 @@ from qlm.broker.codec import (
     decode_request,
     encode_dead_letter,
     encode_request,
+    letter_request_id,
 )
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.extensions import RequestExtensions
@@ -121,6 +122,40 @@ def test_a_dead_letter_keeps_the_original_body_byte_by_byte(
 def test_what_is_no_dead_letter_is_refused(body: bytes) -> None:
     with pytest.raises(UndecodableDataError):
         decode_dead_letter(body)
+
+
+def letter_with(body: bytes) -> bytes:
+    return encode_dead_letter(DeadLetter(reason="why r-1", queue=QueueName("q"), at_ns=0, body=body))
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        letter_with(encode_request(REQUEST)),
+        letter_with(orjson.dumps({"version": 99, "id": "r-1", "model": 7})),
+        b'{"version": 2}\n' + encode_request(REQUEST),
+    ],
+)
+def test_a_dead_letter_of_any_version_tells_whose_message_it_holds(letter: bytes) -> None:
+    assert letter_request_id(letter) == "r-1"
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        b"",
+        encode_request(REQUEST),  # no dead letter
+        letter_with(b""),
+        letter_with(encode_request(REQUEST)[:-1]),
+        letter_with(b"[" + encode_request(REQUEST) + b"]"),
+        letter_with(b'{"id": 7}'),
+        letter_with(b'{"before": "r-1"}'),
+        letter_with(b"[" * 5000),
+        letter_with(b"\xff"),
+    ],
+)
+def test_a_dead_letter_that_holds_no_message_of_a_request_names_none(letter: bytes) -> None:
+    assert letter_request_id(letter) is None
 
 
 def test_only_a_late_request_tells_older_readers_of_late_classes() -> None:

@@ -590,6 +590,28 @@ async def test_a_request_whose_message_is_a_dead_letter_waits_for_an_operator(be
     assert await bench.state(request) is RequestState.QUEUED
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"id":"r1","offset":0,"token_ids":[1]}]',
+        codec.encode_request(a_request("r1"))[:-1],
+        codec.encode_request(replace(a_request("r11"), fingerprint="r1")),
+    ],
+    ids=["output", "damaged message", "message of another request"],
+)
+async def test_a_dead_letter_that_only_mentions_a_request_does_not_make_it_wait(
+    bench: Bench, body: bytes
+) -> None:
+    """Nothing that an operator does with it brings the request's message back."""
+    request = a_request("r1")
+    await bench.store.enqueue(request.metadata())
+    letter = codec.DeadLetter(reason="unreadable", queue=request.cls.queue, at_ns=0, body=body)
+    await bench.broker.publish(DEAD, codec.encode_dead_letter(letter))
+    await look_for(bench, 60)
+    log = await bench.store.read_output(request.id, 0)
+    assert log is not None and (log.outcome, log.detail) == (Outcome.OUTPUT_LOST, DETAIL)
+
+
 async def test_after_a_reading_that_misses_nothing_a_queue_is_read_less_and_less_often(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from qlm.broker.codec import letter_request_id
 from qlm.broker.topology import DEAD
 from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.group import RequestClass
@@ -114,10 +115,9 @@ class MissingMessages:
     async def _dead_letters_of(self, ids: frozenset[RequestId]) -> frozenset[RequestId]:
         """Return those whose message is a dead letter: an operator may put it back.
 
-        It may be of a version that this one cannot read, or garbage: its text is searched for the id.
+        A message that does not tell its id is none of them: it can only be deleted.
         """
-        bodies = await self._broker.peek(DEAD, bytes, LETTERS_MAX)
-        return frozenset(id for id in ids if any(id.encode() in body for body in bodies))
+        return ids.intersection(await self._broker.peek(DEAD, letter_request_id, LETTERS_MAX))
 
     async def _bring_back(self, cls: RequestClass, view: ClusterView) -> None:
         """Move messages that an interrupted demotion left in other queues of the model."""

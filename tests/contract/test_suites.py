@@ -17,6 +17,7 @@ IMPLEMENTATIONS = {
     "ordered_storage": ("sqlite", "process", "rabbitmq"),
     "bearer": ("memory", "redis", "rabbitmq", "rabbitmq-quorum"),
     "server": ("emulated", "vllm"),
+    "place": ("disk",),
     "mortal": ("emulated", "emulated-terminated", "vllm"),
 }
 """Implementations that a check runs on, by the fixture it takes."""
@@ -36,7 +37,7 @@ def _expected(port: str) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}::{check.name}[{implementation}]"
 
 
-@pytest.mark.parametrize("port", ["store", "broker", "deployment", "engine"])
+@pytest.mark.parametrize("port", ["store", "broker", "deployment", "engine", "files"])
 def test_pytest_runs_every_check_on_every_implementation(port: str) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", str(SUITES / port)]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

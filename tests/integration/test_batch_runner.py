@@ -16,14 +16,15 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import batches_running
-from qlm.gateway.files.batches import Batch
-from qlm.gateway.files.life_lock import LifeLock
-from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.files.disk.life_lock import LifeLock
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.records import Batch
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.app import create_app
 from qlm.gateway.sessions.gateway import Gateway
 from support.full_disk import full_disk
 from support.gateway import MODELS, SystemClock, running_cluster, until
-from support.stored_batches import add_batch
+from support.stored_batches import add_batch, folder_of
 
 ENDPOINT: Final = "/v1/completions"
 CONTENT: Final = b"".join(
@@ -39,7 +40,11 @@ async def refuse(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> Prep
 
 def open_batch(storage: Storage, id: str | None = None) -> Path:
     """Add a batch; return its folder."""
-    return add_batch(storage, CONTENT, endpoint=ENDPOINT, id=id)[1]
+    return folder_of(storage, add_batch(storage, CONTENT, endpoint=ENDPOINT, id=id)[1])
+
+
+def place_of(folder: Path) -> str:
+    return "/".join(folder.parts[-3:])
 
 
 def ids(storage: Storage, count: int) -> list[str]:
@@ -48,7 +53,7 @@ def ids(storage: Storage, count: int) -> list[str]:
 
 
 def batch(storage: Storage, folder: Path) -> Batch:
-    found = storage.batches.read(folder)
+    found = storage.batches.read(place_of(folder))
     assert found is not None
     return found
 
@@ -95,9 +100,9 @@ async def waiting_for_a_slot(
 ) -> AsyncIterator[tuple[Path, asyncio.Task[None]]]:
     """Run a batch until one of its lines waits for a slot."""
     folder = open_batch(storage)
-    claim = storage.batches.claim(folder)
+    claim = storage.batches.claim(place_of(folder))
     assert claim is not None
-    parts = gateway, storage.batches, storage.files, storage.limits, slots, prepare
+    parts = gateway, storage, slots, prepare
     run = asyncio.create_task(BatchRun(*parts, batch(storage, folder), claim).run())
     try:
         await until(lambda: bool(slots._waiters))
@@ -211,7 +216,7 @@ def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(storage: Storage
     folder = open_batch(storage)
     (folder / "state-000001.json").write_bytes(b"{")
     with pytest.raises(ValueError, match="unexpected end"):
-        storage.batches.claim(folder)
+        storage.batches.claim(place_of(folder))
     assert opened_below(folder) == []
     assert list(folder.glob("claim-*")) == []
 

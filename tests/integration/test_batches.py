@@ -18,9 +18,11 @@ from openai.types.responses import Response
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import RequestFilter
+from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.limits import FileLimits
-from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.files.storage import Storage
 from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
+from support.stored_batches import folder_of
 
 CHAT: Final = "/v1/chat/completions"
 ENDED: Final = {"completed", "failed", "expired", "cancelled"}
@@ -48,6 +50,10 @@ class World:
     http: httpx.AsyncClient
     storage: Storage
     clock: SetClock
+
+    @property
+    def root(self) -> Path:
+        return folder_of(self.storage, "")
 
     async def upload(self, lines: Iterable[Any]) -> str:
         content = b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in lines)
@@ -114,8 +120,8 @@ async def test_a_file_is_kept_listed_read_and_deleted(world: World) -> None:
     for call in (world.client.files.retrieve, world.client.files.content, world.client.files.delete):
         with pytest.raises(NotFoundError):
             await call(made.id)
-    assert not list(world.storage.files.root.glob("*/files/*"))
-    assert not list(world.storage.files.root.glob("uploads/*"))
+    assert not list(world.root.glob("*/files/*"))
+    assert not list(world.root.glob("uploads/*"))
 
 
 async def test_lists_come_in_pages(world: World) -> None:
@@ -134,7 +140,7 @@ async def test_an_expired_file_is_gone(world: World) -> None:
     with pytest.raises(NotFoundError):
         await world.client.files.retrieve(id)
     await asyncio.to_thread(world.storage.files.sweep)
-    assert not list(world.storage.files.root.glob("*/files/*"))
+    assert not list(world.root.glob("*/files/*"))
 
 
 async def test_a_file_that_is_too_large_or_one_too_many_is_refused(world: World) -> None:
@@ -145,7 +151,7 @@ async def test_a_file_that_is_too_large_or_one_too_many_is_refused(world: World)
         await world.upload([b"x" * LIMITS.file_bytes_max])
     answer = await world.http.post("/v1/files", files={"file": b"x"}, data={"purpose": "batch"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_full")
-    assert not list(world.storage.files.root.glob("uploads/*"))
+    assert not list(world.root.glob("uploads/*"))
 
 
 FORMS: Final[Sequence[tuple[dict[str, Any], str | None]]] = [
@@ -186,7 +192,7 @@ async def test_a_form_that_is_none_is_refused(world: World) -> None:
     for given, param in FORMS:
         answer = await world.http.post("/v1/files", **given)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
-    assert not list(world.storage.files.root.glob("uploads/*"))
+    assert not list(world.root.glob("uploads/*"))
 
 
 async def test_a_page_cannot_upload_without_being_asked(world: World) -> None:
@@ -447,7 +453,8 @@ async def test_another_gateway_goes_on_with_the_batch_of_a_dead_one(tmp_path: Pa
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=url))
         world = World(cluster, client, http, storage, clock)
         made = await half_done(world)
-        (folder,) = storage.batches.open_folders().values()
+        (place,) = storage.batches.open_places().values()
+        folder = folder_of(storage, place)
         (claim,) = folder.glob("claim-*")
         cut = folder / "output-000001"
         await dying.aclose()

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
-from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.storage import Storage
 from support.gateway import Cluster, SystemClock, running_cluster, until
 from support.stored_batches import add_batch
 

@@ -25,7 +25,7 @@ from qlm.cli.main import main
 from qlm.domain.ids import RequestId
 from qlm.domain.request import RequestState
 from qlm.gateway.core.access import AccessRules
-from qlm.gateway.files.storage import storage_in
+from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent, OutboxState
-from qlm.gateway.files.batches import BatchState
-from qlm.gateway.files.storage import storage_in
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.records import BatchState
 from support.gateway import SystemClock, running_cluster, until
 from support.stored_batches import add_batch
 from support.webhook_world import ONE_ATTEMPT, World, added, counted, webhooks
@@ -78,20 +78,20 @@ async def test_the_end_of_a_batch_is_reported(world: World) -> None:
     await until(lambda: receiver.ids_of("batch.completed") == [completed.id])
     failed, _ = add_batch(world.storage, b"no line\n", endpoint="/v1/completions")
     await until(lambda: receiver.ids_of("batch.failed") == [failed.id])
-    await until(lambda: world.storage.batches.open_folders() == {})
+    await until(lambda: world.storage.batches.open_places() == {})
     await world.all_sent()
     assert client is not None and len(receiver.events) == 2
 
 
 async def test_the_end_of_a_batch_is_reported_though_its_gateway_died_before(world: World) -> None:
-    spec, folder = add_batch(world.storage, LINE, endpoint="/v1/completions")
-    claim = world.storage.batches.claim(folder)
+    spec, place = add_batch(world.storage, LINE, endpoint="/v1/completions")
+    claim = world.storage.batches.claim(place)
     assert claim is not None
-    assert world.storage.batches.end(claim, BatchState(status="cancelled"))
+    assert claim.end(BatchState(status="cancelled"))
     claim.release()  # as the end of its process does
     await world.gateway(webhooks(world.receiver.url))
     await until(lambda: world.receiver.ids_of("batch.cancelled") == [spec.id])
-    await until(lambda: world.storage.batches.open_folders() == {})
+    await until(lambda: world.storage.batches.open_places() == {})
 
 
 async def test_an_event_is_sent_until_it_is_taken_under_one_id(world: World) -> None:

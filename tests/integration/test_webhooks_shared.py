@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from qlm.domain.ports.outbox import EndEvent
-from qlm.gateway.files.storage import storage_in
+from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.webhooks.endpoints import Webhooks
 from qlm.gateway.webhooks.sender import FAILURES_MAX
 from support.gateway import SystemClock, running_cluster, until

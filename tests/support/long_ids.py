@@ -27,15 +27,17 @@ from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import Request
-from qlm.gateway.files.batches import BatchState, Claim
-from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.files.disk.claim import DiskClaim
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.records import BatchState
+from qlm.gateway.files.storage import Storage
 from qlm.rct_estimator.correction import Correction
 from qlm.store.embedded.memory import MemoryStore
 from support.dead_letters import UNREADABLE, move_to_dead_letters
 from support.estimating import class_record
 from support.gateway import Cluster, running_cluster
 from support.requests import a_request
-from support.stored_batches import add_batch
+from support.stored_batches import add_batch, disk_claim
 
 NOW_S: Final = 1_790_000_000.0
 NOW_NS: Final = int(NOW_S * 1e9)
@@ -163,18 +165,19 @@ def add_batches(storage: Storage) -> str:
     paused = claimed_batch(storage, "team", replace(runs, completed=0))
     storage.batches.pause("team", paused.folder.name)
     ended = claimed_batch(storage, "team", wrong)
-    assert storage.batches.end(ended, wrong)
-    storage.batches.close(ended.folder)
-    return ended.folder.name
+    assert ended.end(wrong)
+    id = ended.folder.name
+    storage.batches.close(storage.batches.open_places()[id])
+    return id
 
 
-def claimed_batch(storage: Storage, tenant: str, state: BatchState) -> Claim:
+def claimed_batch(storage: Storage, tenant: str, state: BatchState) -> DiskClaim:
     """Add a batch that is claimed for as long as the test runs, so that no gateway runs it."""
-    _, folder = add_batch(storage, b"{}", endpoint="/v1/chat/completions", tenant=tenant, clock=StillClock())
-    claim = storage.batches.claim(folder)
+    _, place = add_batch(storage, b"{}", endpoint="/v1/chat/completions", tenant=tenant, clock=StillClock())
+    claim = disk_claim(storage, place)
     assert claim is not None
     os.utime(claim.path("claim"), (2**32, 2**32))
-    storage.batches.write_state(claim, state)
+    claim.note(state)
     return claim
 
 

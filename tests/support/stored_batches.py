@@ -4,9 +4,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from qlm.domain.ports.clock import Clock
-from qlm.gateway.files.batches import BatchSpec
+from qlm.gateway.files.disk.claim import DiskClaim
+from qlm.gateway.files.disk.files import DiskFiles
+from qlm.gateway.files.records import BatchSpec, StoredFile
 from qlm.gateway.files.storage import Storage
 from support.gateway import SystemClock
+
+
+def add_file(
+    storage: Storage, content: bytes, *, tenant: str = "a", name: str = "in.jsonl", lifetime_s: int = 3600
+) -> StoredFile:
+    """Add a file."""
+    incoming = storage.files.incoming(tenant)
+    try:
+        incoming.write(content)
+        return incoming.keep(name, "batch", lifetime_s)
+    finally:
+        incoming.discard()
 
 
 def add_batch(
@@ -17,11 +31,9 @@ def add_batch(
     tenant: str = "a",
     id: str | None = None,
     clock: Clock | None = None,
-) -> tuple[BatchSpec, Path]:
-    """Add a batch with a window of an hour; return what it asks for, and its folder."""
-    path = storage.files.upload_path()
-    path.write_bytes(content)
-    file = storage.files.add(tenant, path, "in.jsonl", "batch", 3600)
+) -> tuple[BatchSpec, str]:
+    """Add a batch with a window of an hour; return what it asks for, and its place."""
+    file = add_file(storage, content, tenant=tenant)
     now_s = (clock or SystemClock()).now_ns() // 10**9
     spec = BatchSpec(
         id=storage.batches.new_id(),
@@ -35,5 +47,18 @@ def add_batch(
         output_kept_s=3600,
     )
     spec = spec if id is None else replace(spec, id=id)
-    storage.batches.add(spec, storage.files.content(tenant, file.id))
-    return spec, storage.batches.open_folders()[spec.id]
+    storage.batches.add(spec)
+    return spec, storage.batches.open_places()[spec.id]
+
+
+def folder_of(storage: Storage, place: str) -> Path:
+    """Return the folder of a batch on the disk."""
+    assert isinstance(storage.files, DiskFiles)
+    return storage.files.root / place
+
+
+def disk_claim(storage: Storage, place: str) -> DiskClaim | None:
+    """Claim a batch on the disk."""
+    claim = storage.batches.claim(place)
+    assert claim is None or isinstance(claim, DiskClaim)
+    return claim

@@ -28,7 +28,8 @@ from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.core.configured import Configured, ConfiguredInstance
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.files.storage import Storage, storage_in
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.storage import Storage
 from qlm.planner.problem import PROMISE_S, Kind, ModelCost
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles

@@ -1,13 +1,10 @@
 """One batch under a claim: validated, run line by line, ended."""
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from io import FileIO
 from itertools import islice
-from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, get_args
 
 import orjson
 
@@ -15,15 +12,11 @@ from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches.line_routes import PrepareLine
 from qlm.gateway.batches.line_run import Answered, LineRun, not_run
 from qlm.gateway.batches.line_slots import LineSlots
-from qlm.gateway.batches.lines import Line, answered, check, raw_lines, read_line
-from qlm.gateway.files.batches import Batch, Batches, BatchState, Claim
-from qlm.gateway.files.disk import write_all
-from qlm.gateway.files.files import Files
-from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.batches.lines import Line, LineError, answered, check, raw_lines, read_line
+from qlm.gateway.files.port import Claim, Part
+from qlm.gateway.files.records import Batch, BatchState
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
-
-LOOK_S: Final = 0.5
-"""Time between two looks at whether a batch is cancelled or expired, and two notes of its progress."""
 
 RENEW_S: Final = 3.0
 """Time between two renewals of a claim, a fraction of `CLAIM_TTL_S`."""
@@ -34,7 +27,7 @@ STOP_S: Final = 10.0
 _READ: Final = 64
 """Lines read at a time."""
 
-_PARTS: Final = ("output", "errors")
+_PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
 _ENDS: Final[Mapping[str, tuple[str, str]]] = {
     "cancelled": ("batch_cancelled", "the batch was cancelled before this line had an answer"),
@@ -57,9 +50,7 @@ class BatchRun:
     def __init__(
         self,
         gateway: Gateway,
-        batches: Batches,
-        files: Files,
-        limits: FileLimits,
+        storage: Storage,
         slots: asyncio.Semaphore,
         prepare: PrepareLine,
         batch: Batch,
@@ -69,18 +60,14 @@ class BatchRun:
 
         Args:
             gateway: Runs its lines.
-            batches: Where it is.
-            files: Where its results go.
-            limits: Limits of files and batches.
+            storage: Where it is, and where its results go.
             slots: One for each line that may be in work at this gateway.
             prepare: Admits its lines.
             batch: The batch.
             claim: The right to run it.
         """
         self._gateway = gateway
-        self._batches = batches
-        self._files = files
-        self._limits = limits
+        self._storage = storage
         self._slots = LineSlots(slots)
         self._prepare = prepare
         self._spec = batch.spec
@@ -89,7 +76,6 @@ class BatchRun:
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._writing = asyncio.Lock()
-        self._parts: tuple[FileIO, FileIO] | None = None
         self._broken: BaseException | None = None
 
     async def run(self) -> None:
@@ -109,27 +95,23 @@ class BatchRun:
             await work
         finally:
             await end_tasks([watch, work, *self._open])
-            for part in self._parts or ():
-                part.close()
+            self._claim.close()
 
     # --- steps
 
     async def _work(self) -> None:
         if self._state.started_s is None and not await self._validated():
             return
-        done = await asyncio.to_thread(self._take_over)
+        done = await self._storage.call(self._take_over)
         await self._run_lines(done)
         await self._finish()
 
     async def _validated(self) -> bool:
         await self._note(replace(self._state, status="validating"))
-        limits, spec = self._limits, self._spec
-        total, errors = await asyncio.to_thread(
-            check, self._input, spec.endpoint, limits.batch_lines_max, self._gateway.limits.body_bytes_max
-        )
+        total, errors = await self._storage.call(self._checked)
         if errors:
             plain = tuple(asdict(each) for each in errors)
-            await asyncio.to_thread(self._batches.end, self._claim, BatchState(status="failed", errors=plain))
+            await self._storage.call(self._claim.end, BatchState(status="failed", errors=plain))
             return False
         await self._note(replace(self._state, status="in_progress", total=total, started_s=self._now_s()))
         return True
@@ -138,32 +120,29 @@ class BatchRun:
         """Begin own parts with the whole lines of an earlier claim's; return their custom ids."""
         done: set[str] = set()
         counts = []
-        parts = [self._claim.path(what).open("xb", buffering=0) for what in _PARTS]
-        self._parts = (parts[0], parts[1])
-        for what, part in zip(_PARTS, parts, strict=True):
+        self._claim.begin()
+        for part in _PARTS:
             before = len(done)
-            former = _former(self._claim, what)
-            for custom_id, raw in (each for path in former for each in answered(path)):
+            for custom_id, raw in answered(self._claim.earlier(part)):
                 if custom_id not in done:
                     done.add(custom_id)
-                    write_all(part, raw)
+                    self._claim.write(part, raw)
             counts.append(len(done) - before)
-            os.fsync(part.fileno())
-            for path in former:
-                path.unlink(missing_ok=True)
+            self._claim.forget_earlier(part)
         self._state = replace(self._state, completed=counts[0], failed=counts[1])
         return done
 
     async def _run_lines(self, done: set[str]) -> None:
-        lines = self._lines()
-        while some := await asyncio.to_thread(_next, lines):
-            for line in some:
-                if line.custom_id in done:
-                    continue
-                if self._slots.stopped.is_set():
-                    await self._write(self._unanswered(line))
-                else:
-                    await self._begin(line)
+        with await self._storage.call(self._claim.input) as file:
+            lines = self._lines(file)
+            while some := await self._storage.call(_next, lines):
+                for line in some:
+                    if line.custom_id in done:
+                        continue
+                    if self._slots.stopped.is_set():
+                        await self._write(self._unanswered(line))
+                    else:
+                        await self._begin(line)
         await self._all_ended()
 
     async def _begin(self, line: Line) -> None:
@@ -225,56 +204,49 @@ class BatchRun:
         if self._state.completed + self._state.failed != self._state.total:
             raise RuntimeError(f"not every line of {self._spec.id} has one end: {self._state}")
         await self._note(replace(self._state, status="finalizing", finalizing_s=self._now_s()))
-        files = await asyncio.to_thread(self._publish)
+        files = await self._storage.call(self._publish)
         state = replace(self._state, status=self._end_status, output_file_id=files[0], error_file_id=files[1])
-        if not await asyncio.to_thread(self._batches.end, self._claim, state):
+        if not await self._storage.call(self._claim.end, state):
             for id in files:
                 if id is not None:
-                    await asyncio.to_thread(self._files.delete, self._spec.tenant, id)
+                    await self._storage.call(self._storage.files.delete, self._spec.tenant, id)
             raise ClaimLostError
 
     def _publish(self) -> tuple[str | None, str | None]:
         """Make files of the parts, those that have lines."""
-        ids: list[str | None] = []
-        for what, part in zip(_PARTS, self._parts or (), strict=True):
-            os.utime(part.fileno())  # a sweep deletes uploads by their age, and this one may be days old
-            os.fsync(part.fileno())
-            if not part.tell():
-                ids.append(None)
-                continue
-            content = self._files.upload_path()
-            content.hardlink_to(self._claim.path(what))
-            name, kept_s = f"{self._spec.id}_{what}.jsonl", self._spec.output_kept_s
-            ids.append(self._files.add(self._spec.tenant, content, name, "batch_output", kept_s).id)
-        return ids[0], ids[1]
+        id, kept_s = self._spec.id, self._spec.output_kept_s
+        output, errors = (self._claim.publish(part, f"{id}_{part}.jsonl", kept_s) for part in _PARTS)
+        return output, errors
 
     # --- beside the work
 
     async def _watch(self) -> None:
         """Renew the claim, note progress, and stop the batch when it is cancelled or its window is over."""
-        renewed_s = asyncio.get_running_loop().time()
+        loop, pace = asyncio.get_running_loop(), self._storage.pace
+        renewed_s = noted_s = loop.time()
         noted = self._state
         while True:
-            await asyncio.sleep(LOOK_S)
-            if asyncio.get_running_loop().time() - renewed_s >= RENEW_S:
-                if not await asyncio.to_thread(self._claim.renew):
+            await asyncio.sleep(pace.look_s)
+            if loop.time() - renewed_s >= RENEW_S:
+                if not await self._storage.call(self._claim.renew):
                     raise ClaimLostError
-                renewed_s = asyncio.get_running_loop().time()
+                renewed_s = loop.time()
             if not self._slots.stopped.is_set():
                 await self._look()
-            if self._state.status == "in_progress" and self._state is not noted:
-                noted = self._state
+            changed = self._state.status == "in_progress" and self._state is not noted
+            if changed and loop.time() - noted_s >= pace.note_s:
+                noted, noted_s = self._state, loop.time()
                 await self._note(noted)
-            elif self._rests():
+            elif not changed and self._rests():
                 raise BatchPausedError
 
     async def _look(self) -> None:
         """See whether the batch is cancelled, expired, or paused; a pause does not delay the other two."""
-        if await asyncio.to_thread(self._claim.cancelled):
+        if await self._storage.call(self._claim.cancelled):
             self._stop("cancelled")
         elif self._now_s() >= self._spec.expires_s:
             self._stop("expired")
-        elif await asyncio.to_thread(self._claim.paused):
+        elif await self._storage.call(self._claim.paused):
             self._slots.going_on.clear()
         else:
             self._slots.going_on.set()
@@ -290,12 +262,13 @@ class BatchRun:
 
     # --- small parts
 
-    @property
-    def _input(self) -> Path:
-        return self._claim.folder / "input"
+    def _checked(self) -> tuple[int, list[LineError]]:
+        with self._claim.input() as file:
+            lines_max, bytes_max = self._storage.limits.batch_lines_max, self._gateway.limits.body_bytes_max
+            return check(file, self._spec.endpoint, lines_max, bytes_max)
 
-    def _lines(self) -> Iterator[Line]:
-        for number, raw in raw_lines(self._input, self._gateway.limits.body_bytes_max):
+    def _lines(self, file: BinaryIO) -> Iterator[Line]:
+        for number, raw in raw_lines(file, self._gateway.limits.body_bytes_max):
             line = read_line(number, raw, self._spec.endpoint)
             assert isinstance(line, Line), line  # the file was checked, and does not change
             yield line
@@ -304,17 +277,17 @@ class BatchRun:
         return not_run(self._spec, line, *_ENDS[self._end_status])
 
     async def _write(self, found: Answered) -> None:
-        assert self._parts is not None
-        part = self._parts[0 if found.ok else 1]
+        part: Part = "output" if found.ok else "errors"
         async with self._writing:
-            await asyncio.shield(asyncio.to_thread(write_all, part, orjson.dumps(found.fields) + b"\n"))
+            line = orjson.dumps(found.fields) + b"\n"
+            await asyncio.shield(self._storage.call(self._claim.write, part, line))
             state = self._state
             completed, failed = state.completed + found.ok, state.failed + (not found.ok)
             self._state = replace(state, completed=completed, failed=failed)
 
     async def _note(self, state: BatchState) -> None:
         self._state = state
-        await asyncio.to_thread(self._batches.write_state, self._claim, state)
+        await self._storage.call(self._claim.note, state)
 
     def _now_s(self) -> int:
         return self._gateway.clock.now_ns() // 10**9
@@ -322,9 +295,3 @@ class BatchRun:
 
 def _next(lines: Iterator[Line]) -> list[Line]:
     return list(islice(lines, _READ))
-
-
-def _former(claim: Claim, what: str) -> list[Path]:
-    """Return the parts of earlier claims: each may have been cut off while it took over those before it."""
-    own = claim.path(what).name
-    return sorted(path for path in claim.folder.glob(f"{what}-*") if path.name < own)

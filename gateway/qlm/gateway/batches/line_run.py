@@ -15,7 +15,7 @@ from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.lines import Line
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
-from qlm.gateway.files.batches import BatchSpec
+from qlm.gateway.files.records import BatchSpec
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 

@@ -1,9 +1,8 @@
 """Lines of a batch's input: read, checked, counted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import orjson
 
@@ -80,24 +79,23 @@ def read_line(number: int, raw: bytes, endpoint: str) -> Line | LineError:
     return Line(number, custom_id, {name: value for name, value in body.items() if name not in _OWN})
 
 
-def raw_lines(path: Path, bytes_max: int) -> Iterator[tuple[int, bytes]]:
+def raw_lines(file: BinaryIO, bytes_max: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank with their numbers; one that is too long comes cut."""
-    with path.open("rb") as file:
-        number = 0
-        while raw := file.readline(bytes_max + 1):
-            number += 1
-            if len(raw) > bytes_max:
-                while raw and not raw.endswith(b"\n"):
-                    raw = file.readline(bytes_max)
-                yield number, b""
-            elif raw.strip():
-                yield number, raw
+    number = 0
+    while raw := file.readline(bytes_max + 1):
+        number += 1
+        if len(raw) > bytes_max:
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(bytes_max)
+            yield number, b""
+        elif raw.strip():
+            yield number, raw
 
 
-def check(path: Path, endpoint: str, lines_max: int, bytes_max: int) -> tuple[int, list[LineError]]:
+def check(file: BinaryIO, endpoint: str, lines_max: int, bytes_max: int) -> tuple[int, list[LineError]]:
     """Return the number of lines of an input file, and what is wrong with it; it blocks."""
     count, errors, names = 0, list[LineError](), set[str]()
-    for number, raw in raw_lines(path, bytes_max):
+    for number, raw in raw_lines(file, bytes_max):
         count += 1
         if count > lines_max:
             message = f"the file has more than {lines_max} lines; expected at most that"
@@ -117,16 +115,15 @@ def check(path: Path, endpoint: str, lines_max: int, bytes_max: int) -> tuple[in
     return count, errors
 
 
-def answered(path: Path) -> Iterator[tuple[str, bytes]]:
+def answered(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield the lines of a part of the output with their custom ids; what was cut off is left out."""
-    with path.open("rb") as file:
-        for raw in file:
-            try:
-                custom_id = orjson.loads(raw)["custom_id"]
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue
-            if raw.endswith(b"\n"):
-                yield custom_id, raw
+    for raw in lines:
+        try:
+            custom_id = orjson.loads(raw)["custom_id"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+        if raw.endswith(b"\n"):
+            yield custom_id, raw
 
 
 def _too_long(number: int, bytes_max: int) -> LineError:

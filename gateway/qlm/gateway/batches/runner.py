@@ -4,25 +4,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun, ClaimLostError
 from qlm.gateway.batches.line_routes import LineRoutes
-from qlm.gateway.files.batches import Batch, Claim
+from qlm.gateway.files.port import Claim
+from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS
 
 _log = logging.getLogger(__name__)
-
-SCAN_S: Final = 0.5
-"""Time between two looks for batches that no gateway runs."""
-
-SWEEP_S: Final = 60.0
-"""Time between two deletions of what has expired."""
 
 RETRY_S: Final = 10.0
 """Pause before a batch that stopped with an error goes on."""
@@ -50,59 +44,52 @@ class BatchRunner:
 
     async def run(self) -> None:
         """Look for batches until cancelled; then leave them to others."""
-        swept_s = -SWEEP_S
+        pace = self._storage.pace
+        swept_s = -pace.sweep_s
         try:
             while True:
                 now_s = asyncio.get_running_loop().time()
                 try:
                     await self._scan()
-                    if now_s - swept_s >= SWEEP_S:
-                        await asyncio.to_thread(self._sweep)
+                    if now_s - swept_s >= pace.sweep_s:
+                        await self._storage.call(self._sweep)
                         swept_s = now_s
                 except Exception as error:
                     self._gateway.faults.note(_log, error, "cannot look for batches")
-                await asyncio.sleep(SCAN_S)
+                await asyncio.sleep(pace.scan_s)
         finally:
             await end_tasks(list(self._running.values()))
 
     async def _scan(self) -> None:
-        for id, folder in (await asyncio.to_thread(self._storage.batches.open_folders)).items():
+        for id, place in (await self._storage.call(self._storage.batches.open_places)).items():
             if id in self._running or len(self._running) >= BATCHES_MAX:
                 continue
             try:
-                await self._take(id, folder)
+                await self._take(id, place)
             except Exception as error:  # those after it can be run all the same
                 self._gateway.faults.note(_log, error, "cannot run batch %s", id)
 
-    async def _take(self, id: str, folder: Path) -> None:
+    async def _take(self, id: str, place: str) -> None:
         """Run a batch if it does not rest and no other gateway runs it.
 
         It is read first: no claim is made of one that cannot be read.
         """
-        batch = await asyncio.to_thread(self._storage.batches.read, folder)
+        batch = await self._storage.call(self._storage.batches.read, place)
         if batch is None or batch.rests(self._gateway.clock.now_ns() // 10**9):
             return
         if batch.ended:  # its gateway died before it was closed
-            await self._close(batch, folder)
+            await self._close(batch, place)
             return
-        claim = await asyncio.to_thread(self._storage.batches.claim, folder)
+        claim = await self._storage.call(self._storage.batches.claim, place)
         if claim is not None:
-            self._running[id] = asyncio.create_task(self._run(id, batch, claim))
+            self._running[id] = asyncio.create_task(self._run(id, batch, place, claim))
 
-    async def _run(self, id: str, batch: Batch, claim: Claim) -> None:
+    async def _run(self, id: str, batch: Batch, place: str, claim: Claim) -> None:
         storage = self._storage
         try:
-            await BatchRun(
-                self._gateway,
-                storage.batches,
-                storage.files,
-                storage.limits,
-                self._slots,
-                self._routes[batch.spec.endpoint],
-                batch,
-                claim,
-            ).run()
-            await self._close(await asyncio.to_thread(storage.batches.read, claim.folder), claim.folder)
+            prepare = self._routes[batch.spec.endpoint]
+            await BatchRun(self._gateway, storage, self._slots, prepare, batch, claim).run()
+            await self._close(await storage.call(storage.batches.read, place), place)
         except BatchPausedError:
             _log.info("the batch %s is paused", id)
         except ClaimLostError:
@@ -111,10 +98,10 @@ class BatchRunner:
             self._gateway.faults.note(_log, error, "batch %s stopped; it goes on later", id)
             await asyncio.sleep(RETRY_S)
         finally:
-            claim.release()
             del self._running[id]
+            await asyncio.shield(storage.call(claim.release))
 
-    async def _close(self, batch: Batch | None, folder: Path) -> None:
+    async def _close(self, batch: Batch | None, place: str) -> None:
         """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""
         if batch is None or not batch.ended:
             return
@@ -125,7 +112,7 @@ class BatchRunner:
                 subject=batch.spec.id, ended_as=state.status, tenant=batch.spec.tenant, at_ns=at_ns
             )
             await self._gateway.store.add_end(event)
-        await asyncio.to_thread(self._storage.batches.close, folder)
+        await self._storage.call(self._storage.batches.close, place)
 
     def _sweep(self) -> None:
         self._storage.files.sweep()

@@ -1,1 +1,1 @@
-"""Files and batches of clients on the disk, by tenant."""
+"""Files and batches of clients, by tenant: what they are, and where they are kept."""

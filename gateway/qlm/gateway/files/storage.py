@@ -1,33 +1,58 @@
 """Files and batches of one gateway, together."""
 
-import secrets
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
-from qlm.domain.ports.clock import Clock
-from qlm.gateway.files.batches import Batches
-from qlm.gateway.files.disk import RandomHex
-from qlm.gateway.files.files import Files
 from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.files.port import BatchStore, FileStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a gateway looks and writes: seldom where each call costs.
+
+    Attributes:
+        scan_s: Time between two looks for batches that no gateway runs, seconds.
+        look_s: Time between two looks at whether a batch is cancelled or paused, seconds.
+        note_s: Least time between two notes of a batch's progress, seconds.
+        sweep_s: Time between two deletions of what has expired, seconds.
+    """
+
+    scan_s: float = 0.5
+    look_s: float = 0.5
+    note_s: float = 0.0
+    sweep_s: float = 60.0
+
+
+DISK_PACE: Final = Pace()
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Files and batches in one folder.
+    """Files and batches in one place.
 
     Attributes:
         files: The files.
         batches: The batches.
         limits: Limits of both.
+        pace: How often they are looked at.
+        executor: Threads for their calls; None for those of the event loop.
     """
 
-    files: Files
-    batches: Batches
+    files: FileStore
+    batches: BatchStore
     limits: FileLimits
+    pace: Pace = DISK_PACE
+    executor: Executor | None = None
 
-
-def storage_in(
-    root: Path, clock: Clock, limits: FileLimits | None = None, random_hex: RandomHex = secrets.token_hex
-) -> Storage:
-    """Return the files and batches in a folder, which several gateways may share."""
-    return Storage(Files(root, clock, random_hex), Batches(root, clock, random_hex), limits or FileLimits())
+    async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what blocks, in a thread."""
+        call = partial(what, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, call)

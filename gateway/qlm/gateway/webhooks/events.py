@@ -9,7 +9,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent
 from qlm.gateway.api.responses_api.objects import response_id
-from qlm.gateway.files.batches import BATCH_PREFIX
+from qlm.gateway.files.records import BATCH_PREFIX
 
 EVENT_PREFIX: Final = "evt_"
 _ID_BYTES: Final = 16

@@ -1,14 +1,12 @@
 """/admin/v1/batches: batches of all tenants."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from starlette.requests import Request as HttpRequest
 
 from qlm.gateway.api.fields.files import AdminBatch, AdminBatchList
-from qlm.gateway.files.batches import Batch, Batches
-from qlm.gateway.http.files.batches import batch_fields, changed
+from qlm.gateway.files.records import Batch
+from qlm.gateway.http.files.batches import Change, batch_fields, changed
 from qlm.gateway.http.files.common import batch_not_found, page_limit, storage_of
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
@@ -21,7 +19,8 @@ async def list_all_batches(gateway: Gateway, request: HttpRequest) -> Json[Admin
     """Answer GET /admin/v1/batches?limit=&tenant=: the batches of all tenants, or of one, newest first."""
     query = request.query_params
     limit, tenant = page_limit(query.get("limit"), LISTED_DEFAULT, LISTED_MAX), query.get("tenant")
-    found = await asyncio.to_thread(storage_of(gateway).batches.all_batches)
+    storage = storage_of(gateway)
+    found = await storage.call(storage.batches.all_batches)
     of_tenant = [each for each in found if tenant in (None, each.spec.tenant)]
     return Json({"batches": [_fields(each) for each in of_tenant[:limit]]})
 
@@ -33,29 +32,28 @@ async def get_any_batch(gateway: Gateway, request: HttpRequest) -> Json[AdminBat
 
 async def cancel_any_batch(gateway: Gateway, request: HttpRequest) -> Json[AdminBatch]:
     """Answer POST /admin/v1/batches/{id}/cancel: as POST /v1/batches/{id}/cancel of its client."""
-    return await _changed(gateway, request, Batches.cancel)
+    return await _changed(gateway, request, "cancel")
 
 
 async def pause_any_batch(gateway: Gateway, request: HttpRequest) -> Json[AdminBatch]:
     """Answer POST /admin/v1/batches/{id}/pause: as POST /v1/batches/{id}/pause of its client."""
-    return await _changed(gateway, request, Batches.pause)
+    return await _changed(gateway, request, "pause")
 
 
 async def resume_any_batch(gateway: Gateway, request: HttpRequest) -> Json[AdminBatch]:
     """Answer POST /admin/v1/batches/{id}/resume: as POST /v1/batches/{id}/resume of its client."""
-    return await _changed(gateway, request, Batches.resume)
+    return await _changed(gateway, request, "resume")
 
 
-async def _changed(
-    gateway: Gateway, request: HttpRequest, change: Callable[[Batches, str, str], None]
-) -> Json[AdminBatch]:
+async def _changed(gateway: Gateway, request: HttpRequest, change: Change) -> Json[AdminBatch]:
     found = await _known(gateway, request)
-    return Json(_fields(await changed(found, storage_of(gateway).batches, change)))
+    return Json(_fields(await changed(found, storage_of(gateway), change)))
 
 
 async def _known(gateway: Gateway, request: HttpRequest) -> Batch:
     id = request.path_params["id"]
-    found = await asyncio.to_thread(storage_of(gateway).batches.find, id)
+    storage = storage_of(gateway)
+    found = await storage.call(storage.batches.find, id)
     if found is None:
         raise batch_not_found(id)
     return found

@@ -1,8 +1,7 @@
 """/v1/batches: batches created, listed, looked up, cancelled."""
 
-import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from starlette.requests import Request as HttpRequest
 
@@ -17,7 +16,7 @@ from qlm.gateway.api.bodies.files import (
 from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
 from qlm.gateway.api.fields.files import BatchFields, BatchList
 from qlm.gateway.api.schema import parse_json
-from qlm.gateway.files.batches import Batch, Batches, BatchSpec
+from qlm.gateway.files.records import Batch, BatchSpec
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts
@@ -42,6 +41,9 @@ WINDOW_MAX_S: Final = 30 * 86_400
 
 TOO_MANY: Final = "too_many_batches"
 
+Change = Literal["cancel", "pause", "resume"]
+"""What a client or an operator may do to a batch."""
+
 _FIELDS: Final = tuple(BatchBody.model_fields)
 
 
@@ -65,22 +67,24 @@ async def create_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFiel
         metadata=_metadata(plain),
         output_kept_s=_output_kept_s(plain, storage.limits.kept_s),
     )
-    found = await asyncio.to_thread(storage.files.get, tenant, spec.input_file_id)
+    found = await storage.call(storage.files.get, tenant, spec.input_file_id)
     if found is None:
         raise file_not_found(spec.input_file_id)
     if found.purpose != "batch":
         message = f"the purpose of the input file is {found.purpose}; expected batch"
         raise invalid("input_file_id", message)
     await _check_room(storage, tenant)
-    content = storage.files.content(tenant, found.id)
-    return Json(batch_fields(await asyncio.to_thread(storage.batches.add, spec, content)))
+    try:
+        return Json(batch_fields(await storage.call(storage.batches.add, spec)))
+    except FileNotFoundError as error:  # deleted meanwhile
+        raise file_not_found(spec.input_file_id) from error
 
 
 async def list_batches(gateway: Gateway, request: HttpRequest) -> Json[BatchList]:
     """Answer GET /v1/batches?after=&limit=: the batches of the tenant, newest first."""
-    query = request.query_params
+    query, storage = request.query_params, storage_of(gateway)
     limit = page_limit(query.get("limit"))
-    found = await asyncio.to_thread(storage_of(gateway).batches.all_of, caller_tenant(request))
+    found = await storage.call(storage.batches.all_of, caller_tenant(request))
     page, more = page_of(found, [each.spec.id for each in found], query.get("after"), limit)
     data = [batch_fields(each) for each in page]
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
@@ -95,22 +99,22 @@ async def get_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]
 async def cancel_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
     """Answer POST /v1/batches/{id}/cancel: cancel what has no answer yet; answers stay."""
     found = await _known(gateway, request)
-    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.cancel)))
+    return Json(batch_fields(await changed(found, storage_of(gateway), "cancel")))
 
 
 async def pause_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
     """Answer POST /v1/batches/{id}/pause: begin no further lines; those in work end."""
     found = await _known(gateway, request)
-    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.pause)))
+    return Json(batch_fields(await changed(found, storage_of(gateway), "pause")))
 
 
 async def resume_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFields]:
     """Answer POST /v1/batches/{id}/resume: go on with the lines of a paused batch."""
     found = await _known(gateway, request)
-    return Json(batch_fields(await changed(found, storage_of(gateway).batches, Batches.resume)))
+    return Json(batch_fields(await changed(found, storage_of(gateway), "resume")))
 
 
-async def changed(found: Batch, batches: Batches, change: Callable[[Batches, str, str], None]) -> Batch:
+async def changed(found: Batch, storage: Storage, change: Change) -> Batch:
     """Cancel, pause or resume a batch, and return it as it is then.
 
     Raises:
@@ -120,8 +124,10 @@ async def changed(found: Batch, batches: Batches, change: Callable[[Batches, str
         message = f"the batch is {found.status}; expected one that has not ended"
         raise ApiError(status=409, message=message, param="id", code="batch_ended")
     tenant, id = found.spec.tenant, found.spec.id
-    await asyncio.to_thread(change, batches, tenant, id)
-    after = await asyncio.to_thread(batches.get, tenant, id)
+    batches = storage.batches
+    changes = {"cancel": batches.cancel, "pause": batches.pause, "resume": batches.resume}
+    await storage.call(changes[change], tenant, id)
+    after = await storage.call(batches.get, tenant, id)
     if after is None:
         raise batch_not_found(id)
     return after
@@ -158,8 +164,8 @@ def batch_fields(batch: Batch) -> BatchFields:
 
 
 async def _known(gateway: Gateway, request: HttpRequest) -> Batch:
-    id = request.path_params["id"]
-    found = await asyncio.to_thread(storage_of(gateway).batches.get, caller_tenant(request), id)
+    id, storage = request.path_params["id"], storage_of(gateway)
+    found = await storage.call(storage.batches.get, caller_tenant(request), id)
     if found is None:
         raise batch_not_found(id)
     return found
@@ -167,7 +173,7 @@ async def _known(gateway: Gateway, request: HttpRequest) -> Batch:
 
 async def _check_room(storage: Storage, tenant: str) -> None:
     most = storage.limits.open_batches_max
-    if (count := await asyncio.to_thread(storage.batches.count_open, tenant)) >= most:
+    if (count := await storage.call(storage.batches.count_open, tenant)) >= most:
         message = (
             f"{count} batches of the tenant have not ended; expected fewer than {most} "
             "(files.open_batches_max): wait for one, or cancel one"

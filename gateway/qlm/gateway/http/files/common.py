@@ -8,8 +8,7 @@ from starlette.requests import Request as HttpRequest
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.translate import KEY_TENANT, named_tenant
-from qlm.gateway.files.batches import Batch
-from qlm.gateway.files.files import StoredFile
+from qlm.gateway.files.records import Batch, StoredFile
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.completions import lower_headers
 from qlm.gateway.sessions.gateway import Gateway

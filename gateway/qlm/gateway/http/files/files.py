@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from io import BufferedReader
-from typing import Final
+from typing import BinaryIO, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
@@ -13,8 +12,8 @@ from qlm.gateway.api.bodies.files import LIFETIME_MIN_S, FileForm
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.files import DeletedFile, FileFields, FileList
 from qlm.gateway.core.access import FORM_TYPE
-from qlm.gateway.files.files import StoredFile
 from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.files.records import StoredFile
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.files.common import caller_tenant, file_not_found, page_limit, page_of, storage_of
@@ -35,25 +34,27 @@ _CHUNK_BYTES: Final = 256 * 1024
 async def create_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
     """Answer POST /v1/files: a file, kept for a time."""
     storage, tenant = storage_of(gateway), caller_tenant(request)
-    path = await asyncio.to_thread(storage.files.upload_path)
+    incoming = await storage.call(storage.files.incoming, tenant)
     try:
-        upload = await receive(request, path, storage.limits.file_bytes_max)
+        upload = await receive(
+            request, lambda data: storage.call(incoming.write, data), storage.limits.file_bytes_max
+        )
         lifetime_s = _lifetime_s(upload, storage.limits)
         if upload.filename is None:
             raise invalid("file", "file is missing; expected a file", "missing_required_parameter")
         await _check_room(storage, tenant, upload)
         name = upload.filename[:NAME_CHARACTERS_MAX]
-        made = await asyncio.to_thread(storage.files.add, tenant, path, name, PURPOSE, lifetime_s)
+        made = await storage.call(incoming.keep, name, PURPOSE, lifetime_s)
     finally:
-        await asyncio.shield(asyncio.to_thread(path.unlink, missing_ok=True))
+        await asyncio.shield(storage.call(incoming.discard))
     return Json(file_fields(made))
 
 
 async def list_files(gateway: Gateway, request: HttpRequest) -> Json[FileList]:
     """Answer GET /v1/files?purpose=&after=&limit=: the files of the tenant, newest first."""
-    query = request.query_params
+    query, storage = request.query_params, storage_of(gateway)
     limit, purpose = page_limit(query.get("limit")), query.get("purpose")
-    found = await asyncio.to_thread(storage_of(gateway).files.all_of, caller_tenant(request))
+    found = await storage.call(storage.files.all_of, caller_tenant(request))
     found = [each for each in found if purpose in (None, each.purpose)]
     page, more = page_of(found, [each.id for each in found], query.get("after"), limit)
     data = [file_fields(each) for each in page]
@@ -68,20 +69,19 @@ async def get_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
 
 async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /v1/files/{id}/content: the content of a file."""
-    found = await known_file(gateway, request)
-    path = storage_of(gateway).files.content(caller_tenant(request), found.id)
+    storage, found = storage_of(gateway), await known_file(gateway, request)
     try:
-        file = await asyncio.to_thread(path.open, "rb")
+        file = await storage.call(storage.files.open, caller_tenant(request), found.id)
     except FileNotFoundError as error:
         raise file_not_found(found.id) from error
     headers = {"content-length": str(found.size_bytes)}
-    return StreamingResponse(_chunks(file), 200, headers, "application/octet-stream")
+    return StreamingResponse(_chunks(storage, file), 200, headers, "application/octet-stream")
 
 
 async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:
     """Answer DELETE /v1/files/{id}: delete a file; batches that use it go on."""
-    id = request.path_params["id"]
-    if not await asyncio.to_thread(storage_of(gateway).files.delete, caller_tenant(request), id):
+    id, storage = request.path_params["id"], storage_of(gateway)
+    if not await storage.call(storage.files.delete, caller_tenant(request), id):
         raise file_not_found(id)
     return Json({"id": id, "object": "file", "deleted": True})
 
@@ -92,8 +92,8 @@ async def known_file(gateway: Gateway, request: HttpRequest) -> StoredFile:
     Raises:
         ApiError: The tenant has no such file.
     """
-    id = request.path_params["id"]
-    found = await asyncio.to_thread(storage_of(gateway).files.get, caller_tenant(request), id)
+    id, storage = request.path_params["id"], storage_of(gateway)
+    found = await storage.call(storage.files.get, caller_tenant(request), id)
     if found is None:
         raise file_not_found(id)
     return found
@@ -131,9 +131,9 @@ def lifetime_s(given: Mapping[str, object], kept_s: int, prefix: str) -> int:
     return int(text)
 
 
-async def _chunks(file: BufferedReader) -> AsyncIterator[bytes]:
+async def _chunks(storage: Storage, file: BinaryIO) -> AsyncIterator[bytes]:
     try:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+        while chunk := await storage.call(file.read, _CHUNK_BYTES):
             yield chunk
     finally:
         file.close()
@@ -154,7 +154,7 @@ def _lifetime_s(upload: Upload, limits: FileLimits) -> int:
 
 async def _check_room(storage: Storage, tenant: str, upload: Upload) -> None:
     bytes_max = storage.limits.tenant_bytes_max
-    used = await asyncio.to_thread(storage.files.used_bytes, tenant)
+    used = await storage.call(storage.files.used_bytes, tenant)
     if used + upload.size_bytes > bytes_max:
         message = (
             f"the files of the tenant have {used} bytes, and this one {upload.size_bytes}; "

@@ -1,10 +1,9 @@
-"""Bodies of POST /v1/files: multipart forms whose file goes to the disk as it comes."""
+"""Bodies of POST /v1/files: multipart forms whose file is stored as it comes."""
 
 import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from aiohttp import BodyPartReader, MultipartReader, StreamReader
@@ -16,6 +15,9 @@ from starlette.requests import Request as HttpRequest
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, invalid
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Stores a piece of a file."""
 
 _BUFFER_BYTES: Final = 256 * 1024
 _FIELD_BYTES_MAX: Final = 1024
@@ -41,7 +43,7 @@ class Upload:
 
 
 class _Flow(BaseProtocol):
-    """Lets the body come no faster than it goes to the disk."""
+    """Lets the body come no faster than it is stored."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -62,17 +64,17 @@ class _Flow(BaseProtocol):
         self.open.set()
 
 
-async def receive(request: HttpRequest, path: Path, bytes_max: int) -> Upload:
-    """Write the file of a form to a path, and return the form.
+async def receive(request: HttpRequest, write: Write, bytes_max: int) -> Upload:
+    """Write the file of a form piece by piece, and return the form.
 
     Raises:
-        ApiError: The body is no form, or its file is too large; the path then has a part of it.
+        ApiError: The body is no form, or its file is too large; a part of it may be written then.
     """
     loop = asyncio.get_running_loop()
     flow = _Flow(loop)
     content = StreamReader(flow, _BUFFER_BYTES, loop=loop)
     feed = asyncio.create_task(_feed(request, content, flow))
-    read = asyncio.create_task(_read(dict(request.headers), content, path, bytes_max))
+    read = asyncio.create_task(_read(dict(request.headers), content, write, bytes_max))
     try:
         await asyncio.wait((feed, read), return_when=asyncio.FIRST_COMPLETED)
         if feed.done() and (failed := feed.exception()) is not None:
@@ -95,7 +97,7 @@ async def _feed(request: HttpRequest, content: StreamReader, flow: _Flow) -> Non
     content.feed_eof()
 
 
-async def _read(sent: Mapping[str, str], content: StreamReader, path: Path, bytes_max: int) -> Upload:
+async def _read(sent: Mapping[str, str], content: StreamReader, write: Write, bytes_max: int) -> Upload:
     upload = Upload()
     try:
         form = MultipartReader({"Content-Type": sent.get("content-type", "")}, content)
@@ -103,8 +105,10 @@ async def _read(sent: Mapping[str, str], content: StreamReader, path: Path, byte
             if not isinstance(part, BodyPartReader) or part.name is None:
                 raise _malformed("a part has no name")
             if part.name == "file":
+                if upload.filename is not None:
+                    raise _malformed("it has two files")
                 upload.filename = _encodable(part.filename or "file")
-                upload.size_bytes = await _store(part, path, bytes_max)
+                upload.size_bytes = await _store(part, write, bytes_max)
             elif len(upload.fields) < _FIELDS_MAX:
                 upload.fields[_encodable(part.name)] = await _text(part)
             else:
@@ -114,21 +118,15 @@ async def _read(sent: Mapping[str, str], content: StreamReader, path: Path, byte
     return upload
 
 
-async def _store(part: BodyPartReader, path: Path, bytes_max: int) -> int:
+async def _store(part: BodyPartReader, write: Write, bytes_max: int) -> int:
     size = 0
-    file = await asyncio.to_thread(path.open, "wb")
-    try:
-        while chunk := await part.read_chunk(_BUFFER_BYTES):
-            size += len(chunk)
-            if size > bytes_max:
-                message = f"the file has more than {bytes_max} bytes; expected at most that"
-                close = {"connection": "close"}
-                raise ApiError(
-                    status=413, message=message, param="file", code="file_too_large", headers=close
-                )
-            await asyncio.to_thread(file.write, chunk)
-    finally:
-        await asyncio.to_thread(file.close)
+    while chunk := await part.read_chunk(_BUFFER_BYTES):
+        size += len(chunk)
+        if size > bytes_max:
+            message = f"the file has more than {bytes_max} bytes; expected at most that"
+            close = {"connection": "close"}
+            raise ApiError(status=413, message=message, param="file", code="file_too_large", headers=close)
+        await write(bytes(chunk))
     return size
 
 

@@ -8,49 +8,64 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 
 from qlm.domain.ports.clock import Clock
-from qlm.gateway.files.disk import ID_BYTES, RandomHex, is_id, read_json, tenant_folder, write_json
-
-FILE_PREFIX: Final = "file-"
+from qlm.gateway.files.disk.json_files import read_json, write_all, write_json
+from qlm.gateway.files.records import (
+    FILE_PREFIX,
+    ID_BYTES,
+    UPLOAD_MAX_S,
+    RandomHex,
+    StoredFile,
+    file_from,
+    is_id,
+    newest_files_first,
+    tenant_name,
+)
 
 _UPLOADS: Final = "uploads"
-_UPLOAD_MAX_S: Final = 86_400.0
-"""Age at which what is left of a broken upload is deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFile:
-    """A file of a client.
+class DiskIncoming:
+    """Content that comes, in a file that is moved when it is kept."""
 
-    Attributes:
-        id: Its id.
-        name: Name that its client gave it.
-        purpose: OpenAI's: `batch` for input, `batch_output` for output and errors of a batch.
-        size_bytes: Its size.
-        created_s: Its creation, seconds since the epoch.
-        expires_s: The time at which it is deleted, seconds since the epoch.
-    """
+    def __init__(self, files: "DiskFiles", tenant: str, path: Path) -> None:
+        """Begin with no content."""
+        self._files = files
+        self._tenant = tenant
+        self._path = path
+        self._file = path.open("wb", buffering=0)
 
-    id: str
-    name: str
-    purpose: str
-    size_bytes: int
-    created_s: int
-    expires_s: int
+    def write(self, data: bytes) -> None:
+        """Take a piece."""
+        write_all(self._file, data)
+
+    def keep(self, name: str, purpose: str, lifetime_s: int) -> StoredFile:
+        """Make a file of it, durably: whole, or not at all."""
+        self._file.close()
+        return self._files.add(self._tenant, self._path, name, purpose, lifetime_s)
+
+    def discard(self) -> None:
+        """Delete what was not kept; of a file that was kept, nothing."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
 
 
-class Files:
-    """The files of all tenants below one folder, which several gateways may share. Its calls block."""
+class DiskFiles:
+    """The files of all tenants below one folder, which several gateways may share."""
 
     def __init__(self, root: Path, clock: Clock, random_hex: RandomHex) -> None:
         """Use a folder, which is made when the first file comes."""
         self.root = root
         self._clock = clock
         self._random_hex = random_hex
+
+    def incoming(self, tenant: str) -> DiskIncoming:
+        """Return a place for content of a tenant that comes."""
+        return DiskIncoming(self, tenant, self.upload_path())
 
     def upload_path(self) -> Path:
         """Return a path for content that comes; `add` moves it."""
@@ -87,8 +102,16 @@ class Files:
         if not is_id(id, FILE_PREFIX):
             return None
         plain = read_json(self._folder(tenant) / f"{id}.json")
-        found = None if plain is None else _file(plain)
+        found = None if plain is None else file_from(plain)
         return None if found is None or found.expires_s <= self._now_s() else found
+
+    def open(self, tenant: str, id: str) -> BinaryIO:
+        """Open the content of a file for reading, from any offset.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        return self.content(tenant, id).open("rb")
 
     def content(self, tenant: str, id: str) -> Path:
         """Return the path of a file's content."""
@@ -96,8 +119,9 @@ class Files:
 
     def all_of(self, tenant: str) -> list[StoredFile]:
         """Return the files of a tenant, newest first."""
-        found = [each for each in _known(self._folder(tenant)) if each.expires_s > self._now_s()]
-        return sorted(found, key=lambda each: (each.created_s, each.id), reverse=True)
+        return newest_files_first(
+            each for each in _known(self._folder(tenant)) if each.expires_s > self._now_s()
+        )
 
     def used_bytes(self, tenant: str) -> int:
         """Return the size of all files of a tenant."""
@@ -121,7 +145,7 @@ class Files:
             _delete_old(path)
 
     def _folder(self, tenant: str) -> Path:
-        return tenant_folder(self.root, tenant) / "files"
+        return self.root / tenant_name(tenant) / "files"
 
     def _now_s(self) -> int:
         return self._clock.now_ns() // 10**9
@@ -130,11 +154,7 @@ class Files:
 def _known(folder: Path) -> Iterator[StoredFile]:
     for path in folder.glob(f"{FILE_PREFIX}*.json"):
         if (plain := read_json(path)) is not None:
-            yield _file(plain)
-
-
-def _file(plain: dict[str, Any]) -> StoredFile:
-    return StoredFile(**{name: plain[name] for name in StoredFile.__slots__})
+            yield file_from(plain)
 
 
 def _delete(folder: Path, id: str) -> bool:
@@ -156,7 +176,7 @@ def _nameless(folder: Path) -> Iterator[Path]:
 def _delete_old(path: Path) -> None:
     """Delete what is older than any upload lasts, by the clock of the machine."""
     with contextlib.suppress(FileNotFoundError):
-        if time.time() - path.stat().st_mtime > _UPLOAD_MAX_S:
+        if time.time() - path.stat().st_mtime > UPLOAD_MAX_S:
             path.unlink()
 
 

@@ -1,30 +1,13 @@
 """Small files that are whole or absent, whatever is killed meanwhile."""
 
-import hashlib
 import os
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
-RandomHex = Callable[[int], str]
-"""Returns so many random bytes as hexadecimal digits, such as `secrets.token_hex`."""
-
-ID_BYTES: Final = 16
-"""Random bytes of an id: it cannot be guessed."""
-
-
-def tenant_folder(root: Path, tenant: str) -> Path:
-    """Return the folder of all that a tenant has; names of tenants may have any characters."""
-    return root / hashlib.sha256(tenant.encode("utf-8", "surrogateescape")).hexdigest()[:40]
-
-
-def is_id(id: str, prefix: str) -> bool:
-    """Return whether a text can be an id, and so the name of a file."""
-    digits = id.removeprefix(prefix)
-    return id != digits and len(digits) == 2 * ID_BYTES and set(digits) <= set("0123456789abcdef")
+from qlm.gateway.files.records import RandomHex
 
 
 def write_json(path: Path, value: Any, random_hex: RandomHex) -> None:

@@ -1,0 +1,220 @@
+"""Batches on the disk, and the claim of the gateway that runs one.
+
+`<root>/<tenant>/batches/<id>/` has
+* `batch.json`: what was asked for; never changed,
+* `input`: the input file (a link: its deletion does not stop the batch),
+* `claim-N`: the N-th claim, made by one gateway, locked by it, and renewed (its time of change),
+* `state-N.json`, `output-N`, `errors-N`: progress under that claim, written by its gateway alone,
+* `cancel`: its client asked to cancel it, at its time of change,
+* `pause`: it is paused, since its time of change,
+* `end.json`: how it ended; made once, by the first who can, and final.
+
+`<root>/open/<id>` names the folder of a batch that has not ended.
+
+So the proof that a batch has one result needs no clock: names are created exclusively, a claim's files have
+one writer, and only the one end names output. A gateway that was thought dead and goes on changes nothing.
+Claims only save double work: requests of lines have ids by batch and line, and are generated once anyway.
+"""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from qlm.domain.ports.clock import Clock
+from qlm.gateway.files.disk.claim import CANCEL, PAUSE, DiskClaim, last_claim
+from qlm.gateway.files.disk.files import DiskFiles
+from qlm.gateway.files.disk.json_files import changed_s, read_json, sync_folder, write_json
+from qlm.gateway.files.disk.life_lock import LifeLock, has_died
+from qlm.gateway.files.records import (
+    BATCH_PREFIX,
+    CLAIM_TTL_S,
+    ID_BYTES,
+    Batch,
+    BatchSpec,
+    BatchState,
+    RandomHex,
+    is_id,
+    newest_first,
+    spec_from,
+    state_from,
+    tenant_name,
+)
+
+_OPEN: Final = "open"
+
+
+class DiskBatches:
+    """The batches of all tenants below one folder, which several gateways may share."""
+
+    def __init__(self, files: DiskFiles, clock: Clock, random_hex: RandomHex) -> None:
+        """Use the folder of the files."""
+        self._files = files
+        self._root = files.root
+        self._clock = clock
+        self._random_hex = random_hex
+
+    def new_id(self) -> str:
+        """Return an unused id that cannot be guessed."""
+        return BATCH_PREFIX + self._random_hex(ID_BYTES)
+
+    def add(self, spec: BatchSpec) -> Batch:
+        """Accept a batch on the content of its input file, whose deletion then does not stop it.
+
+        Raises:
+            FileNotFoundError: There is no such file any more.
+        """
+        folder = self._folder(spec.tenant, spec.id)
+        folder.mkdir(parents=True)
+        try:
+            (folder / "input").hardlink_to(self._files.content(spec.tenant, spec.input_file_id))
+        except FileNotFoundError:
+            folder.rmdir()
+            raise
+        opened = self._root / _OPEN
+        opened.mkdir(exist_ok=True)
+        write_json(opened / spec.id, {"folder": self._place(folder)}, self._random_hex)
+        write_json(folder / "batch.json", asdict(spec), self._random_hex)
+        return Batch(spec=spec, state=BatchState(), cancel_s=None, ended=False)
+
+    def get(self, tenant: str, id: str) -> Batch | None:
+        """Return a batch; None if the tenant has none with this id."""
+        return self._read(self._folder(tenant, id)) if is_id(id, BATCH_PREFIX) else None
+
+    def all_of(self, tenant: str) -> list[Batch]:
+        """Return the batches of a tenant, newest first."""
+        return self._newest_first(self._batches_of(tenant).glob(f"{BATCH_PREFIX}*"))
+
+    def count_open(self, tenant: str) -> int:
+        """Count the batches of a tenant that have not ended."""
+        folders = self._batches_of(tenant).glob(f"{BATCH_PREFIX}*")
+        return sum(not (folder / "end.json").exists() for folder in folders)
+
+    def cancel(self, tenant: str, id: str) -> None:
+        """Ask that a batch be cancelled."""
+        (self._folder(tenant, id) / CANCEL).touch()
+
+    def pause(self, tenant: str, id: str) -> None:
+        """Ask that no further lines of a batch begin."""
+        path = self._folder(tenant, id) / PAUSE
+        path.open("ab").close()  # unlike `touch`, this keeps the time of an earlier one
+        sync_folder(path.parent)
+
+    def resume(self, tenant: str, id: str) -> None:
+        """Let the lines of a batch begin again."""
+        folder = self._folder(tenant, id)
+        (folder / PAUSE).unlink(missing_ok=True)
+        sync_folder(folder)
+
+    # --- operators
+
+    def all_batches(self) -> list[Batch]:
+        """Return the batches of all tenants, newest first."""
+        return self._newest_first(self._root.glob(f"*/batches/{BATCH_PREFIX}*"))
+
+    def find(self, id: str) -> Batch | None:
+        """Return the batch with an id, of any tenant; None if there is none."""
+        folders = self._root.glob(f"*/batches/{id}") if is_id(id, BATCH_PREFIX) else ()
+        return next(iter(self._newest_first(folders)), None)
+
+    def _newest_first(self, folders: Iterable[Path]) -> list[Batch]:
+        return newest_first(each for each in map(self._read, folders) if each is not None)
+
+    # --- gateways that run batches
+
+    def open_places(self) -> dict[str, str]:
+        """Return the folders of the batches that have not ended, by id."""
+        found = {}
+        for path in sorted((self._root / _OPEN).glob(f"{BATCH_PREFIX}*")):
+            if (plain := read_json(path)) is not None:
+                found[path.name] = plain["folder"]
+        return found
+
+    def read(self, place: str) -> Batch | None:
+        """Return the batch in a folder; None if it is not there, or not yet."""
+        return self._read(self._root / place)
+
+    def claim(self, place: str) -> DiskClaim | None:
+        """Claim a batch that no gateway runs; None if one does, or if it has ended."""
+        folder = self._root / place
+        if (plain := read_json(folder / "batch.json")) is None or (folder / "end.json").exists():
+            return None
+        number = last_claim(folder)
+        if number and not self._is_stale(_claim_path(folder, number)):
+            return None
+        state = _latest_state(folder)
+        try:
+            lock = LifeLock(_claim_path(folder, number + 1))
+        except FileExistsError:
+            return None
+        return DiskClaim(
+            folder=folder,
+            tenant=spec_from(plain).tenant,
+            number=number + 1,
+            lock=lock,
+            state=state,
+            files=self._files,
+            clock=self._clock,
+            random_hex=self._random_hex,
+        )
+
+    def close(self, place: str) -> None:
+        """Take an ended batch out of those to run, and delete what only its run needed."""
+        folder = self._root / place
+        (self._root / _OPEN / folder.name).unlink(missing_ok=True)
+        for path in folder.iterdir():
+            if path.name == "input" or path.name.startswith(("output-", "errors-", "state-")):
+                path.unlink(missing_ok=True)
+        sync_folder(folder)
+
+    def sweep(self, kept_s: int) -> None:
+        """Delete batches that ended long ago."""
+        now_s = self._clock.now_ns() // 10**9
+        for folder in self._root.glob(f"*/batches/{BATCH_PREFIX}*"):
+            end = read_json(folder / "end.json")
+            if end is not None and end["ended_s"] + kept_s <= now_s:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _read(self, folder: Path) -> Batch | None:
+        if (plain := read_json(folder / "batch.json")) is None:
+            return None
+        spec = spec_from(plain)
+        end = read_json(folder / "end.json")
+        state = state_from(end) if end is not None else _latest_state(folder)
+        cancel_s, pause_s = changed_s(folder / CANCEL), changed_s(folder / PAUSE)
+        ended = end is not None
+        return Batch(
+            spec=spec, state=state, cancel_s=cancel_s, ended=ended, pause_s=None if ended else pause_s
+        )
+
+    def _is_stale(self, claim: Path) -> bool:
+        if has_died(claim):
+            return True
+        # The file system has one clock for all gateways: that by which it stamps a new file.
+        probe = claim.with_name(f".probe.{self._random_hex(8)}")
+        probe.touch()
+        try:
+            return probe.stat().st_mtime - claim.stat().st_mtime > CLAIM_TTL_S
+        finally:
+            probe.unlink()
+
+    def _folder(self, tenant: str, id: str) -> Path:
+        return self._batches_of(tenant) / id
+
+    def _batches_of(self, tenant: str) -> Path:
+        return self._root / tenant_name(tenant) / "batches"
+
+    def _place(self, folder: Path) -> str:
+        return str(folder.relative_to(self._root))
+
+
+def _claim_path(folder: Path, number: int) -> Path:
+    return folder / f"claim-{number:06d}"
+
+
+def _latest_state(folder: Path) -> BatchState:
+    for path in sorted(folder.glob("state-*.json"), reverse=True):
+        if (plain := read_json(path)) is not None:
+            return state_from(plain)
+    return BatchState()

@@ -18,6 +18,7 @@ from typing import Any, Final
 from qlm.domain import errors as domain_errors
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.responses import StreamAnswer, WholeAnswer
 from qlm.gateway.sessions.hub import Hub
 from scripts.reference_pages.errors import Error, Function, functions_of, outcomes, reader_of
@@ -160,7 +161,7 @@ class _Walk(ast.NodeVisitor):
             if (
                 owner is not None
                 and inspect.iscoroutinefunction(method)
-                and owner.__dict__.get("_is_protocol")
+                and (owner is Storage or owner.__dict__.get("_is_protocol"))
             ):
                 self._raise_documented(owner, method)
         self.generic_visit(node)

@@ -17,7 +17,7 @@ IMPLEMENTATIONS = {
     "ordered_storage": ("sqlite", "process", "rabbitmq"),
     "bearer": ("memory", "redis", "rabbitmq", "rabbitmq-quorum"),
     "server": ("emulated", "vllm"),
-    "place": ("disk",),
+    "place": ("disk", "s3"),
     "mortal": ("emulated", "emulated-terminated", "vllm"),
 }
 """Implementations that a check runs on, by the fixture it takes."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from qlm.cli.config.settings import parse_config
+from qlm.gateway.files.s3.settings import S3Settings
 from support.chart import PREFIX, RefusedError, config_of, of_kind, pods, rendered
 
 VOLUME = 'filesVolume={"persistentVolumeClaim": {"claimName": "qlm-files"}}'
@@ -23,6 +24,28 @@ def test_gateways_alone_write_the_volume_of_files() -> None:
         if pod.component == "gateway":
             assert mounts["files"] == {"name": "files", "mountPath": "/var/lib/qlm/files"}
             assert volumes["files"]["persistentVolumeClaim"] == {"claimName": "qlm-files"}
+
+
+def test_gateways_alone_get_the_bucket_of_files_with_its_credentials() -> None:
+    bucket = {"bucket": "qlm-files", "endpointUrl": "https://s3.example.org", "secret": "keys"}
+    settings = json.dumps(bucket | {"prefix": "a/", "region": "eu-1", "timeoutS": 5})
+    manifests = rendered("a10-a100", f"filesS3={settings}", 'config.files={"kept_s": 3600}')
+    files = parse_config(config_of(manifests), "the chart").files
+    assert files.s3 == S3Settings(
+        bucket="qlm-files", prefix="a/", endpoint_url="https://s3.example.org", region="eu-1", timeout_s=5
+    )
+    assert (files.dir, files.kept_s) == (None, 3600)
+    for pod in pods(manifests):
+        secrets = {
+            each["name"]: each["valueFrom"]["secretKeyRef"]
+            for each in pod.container.get("env", ())
+            if each["name"].startswith("QLM_S3")
+        }
+        expected = {
+            "QLM_S3_ACCESS_KEY_ID": {"name": "keys", "key": "access-key-id"},
+            "QLM_S3_SECRET_ACCESS_KEY": {"name": "keys", "key": "secret-access-key"},
+        }
+        assert secrets == (expected if pod.component == "gateway" else {})
 
 
 def test_there_are_no_files_without_a_volume() -> None:
@@ -68,6 +91,8 @@ def test_each_render_tier_has_pods_of_its_own() -> None:
     [
         ("emulated", "models[0].render={}", ['"mistral-7b" with render', "expected engine: vllm"]),
         ("a10-a100", 'config.files={"dir": "/x"}', ['config.files.dir is "/x"', "expected filesVolume"]),
+        ("a10-a100", 'config.files={"s3": {"bucket": "abc"}}', ["config.files.s3", "expected filesS3"]),
+        ("a10-a100", 'filesS3={"prefix": "x/"}', ["bucket"]),
         ("a10-a100", 'models[0].render={"url": "http://x"}', ["url"]),
     ],
 )

@@ -44,6 +44,10 @@ class StoreUnavailableError(UnavailableError):
     """The shared state cannot be reached, or cannot be written; trying again later helps."""
 
 
+class StorageUnavailableError(UnavailableError):
+    """The storage of files and batches cannot be reached, or refuses; trying again later may help."""
+
+
 class StoreEmptiedError(QlmError):
     """The store was emptied; an operation on its former content was not done."""
 

@@ -54,10 +54,23 @@
   "instances" $instances
 -}}
 {{- if .Values.profiles }}{{ $_ := set $own "profiles" (list "/etc/qlm/profiles") }}{{ end -}}
+{{- if dig "files" "s3" "" (deepCopy .Values.config) -}}
+{{- fail "config.files.s3 is set; expected filesS3, which names the secret of its credentials, too" -}}
+{{- end -}}
+{{- if and .Values.filesVolume .Values.filesS3 -}}
+{{- fail "filesVolume and filesS3 are set; expected one of them: files are in one place" -}}
+{{- end -}}
 {{- if dig "files" "dir" "" (deepCopy .Values.config) -}}
 {{- fail (printf "config.files.dir is %q; expected filesVolume, which all gateways mount" .Values.config.files.dir) -}}
 {{- end -}}
 {{- if .Values.filesVolume }}{{ $_ := set $own "files" (dict "dir" "/var/lib/qlm/files") }}{{ end -}}
+{{- with .Values.filesS3 }}
+{{- $s3 := dict "bucket" .bucket -}}
+{{- range $key, $name := dict "prefix" "prefix" "endpointUrl" "endpoint_url" "region" "region" "timeoutS" "timeout_s" -}}
+{{- with get $.Values.filesS3 $key }}{{ $_ := set $s3 $name . }}{{ end -}}
+{{- end -}}
+{{- $_ := set $own "files" (dict "s3" $s3) -}}
+{{- end -}}
 {{- if eq .Values.agents.runtime "ray" -}}
 {{- $_ := set $own "ray" (dict "namespace" (include "qlm.fullname" .) "resources" $resources) -}}
 {{- end -}}

@@ -141,8 +141,8 @@ def requests_command(
 def doctor_command(client: AdminClient, as_json: bool) -> None:
     """Check a running QLM and this machine, and suggest repairs.
 
-    With --config, the profile of each model is checked, too. The exit code is 0 if all is well, 1 if
-    something is not, and 2 for wrong options or a wrong configuration.
+    With --config, the profile of each model and the bucket of files.s3 are checked, too. The exit code is 0
+    if all is well, 1 if something is not, and 2 for wrong options or a wrong configuration.
     """
     from rich.text import Text
 
@@ -150,7 +150,7 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     from qlm.cli.inspect.layout import SENTENCE_MIN, wrapped
 
     config_file: Path | None = click.get_current_context().params["config_file"]
-    findings = [] if config_file is None else _profiles(config_file)
+    findings = [] if config_file is None else [*_profiles(config_file), *_bucket(config_file)]
     findings += examine(client)
     if as_json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
@@ -167,6 +167,24 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
                 out.print(Text(f"{indent}{line}"), soft_wrap=True)
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
+
+
+def _bucket(file: Path) -> "list[Finding]":
+    """Try the bucket of a configuration, if it has one, with the credentials of this shell."""
+    from qlm.cli.config.settings import load_config
+    from qlm.cli.deployment.file_storage import try_bucket
+    from qlm.cli.inspect.readiness_checks import file_storage
+    from qlm.domain.errors import QlmError
+
+    with errors_in_one_line():
+        settings = load_config(file, {}).files.s3
+    if settings is None:
+        return []
+    try:
+        try_bucket(settings)
+    except QlmError as error:
+        return [file_storage(str(error))]
+    return [file_storage(None)]
 
 
 def _profiles(file: Path) -> "list[Finding]":

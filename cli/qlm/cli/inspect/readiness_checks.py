@@ -30,6 +30,12 @@ def readiness(ready: Mapping[str, str]) -> list[Finding]:
     return [up, *(Finding(name, False, state, _CURES.get(name, "")) for name, state in away.items())]
 
 
+def file_storage(error: str | None) -> Finding:
+    """Judge what came of a try of the bucket for files and batches; None without an error."""
+    remedy = "" if error is None else "see section `files.s3` of the configuration; files and batches wait"
+    return Finding("files", error is None, error or "the bucket takes, lists and deletes objects", remedy)
+
+
 def disk_here() -> Finding:
     """Look at the disk of the present folder, where `qlm serve` would keep its data."""
     folder = Path.cwd()

@@ -22,6 +22,7 @@ from qlm.cli.config.listeners.access import (
 )
 from qlm.cli.config.listeners.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
+from qlm.cli.deployment.file_storage import check_storage, storage
 from qlm.cli.plans.page import explain_for_page
 from qlm.cli.processes.workers import Workers
 from qlm.cli.rendering.tiers import render_tiers
@@ -34,7 +35,6 @@ from qlm.cli.runtime.wiring import (
     model_specs,
     new_gateway_id,
     new_request_id,
-    storage,
 )
 from qlm.cli.webhooks.secrets import read_webhooks
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
@@ -114,6 +114,7 @@ async def serve_gateway(
         workers: Processes that serve clients over HTTP instead of this one.
     """
     async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
+        await check_storage(config)
         gateway = gateway_of(config, backends, broker, clock, telemetry, tiers)
         limits, warning = connection_limits(config)
         if warning is not None:

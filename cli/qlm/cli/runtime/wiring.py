@@ -25,11 +25,8 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, RequestId
-from qlm.domain.ports.clock import Clock
 from qlm.gateway.core.configured import Configured, ConfiguredInstance
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.files.disk.storage import storage_in
-from qlm.gateway.files.storage import Storage
 from qlm.planner.problem import PROMISE_S, Kind, ModelCost
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
@@ -160,14 +157,6 @@ def configured(config: Config) -> Configured:
         data_dir=config.data_dir if config.embedded else None,
         keys_required=config.http.keys_required,
     )
-
-
-def storage(config: Config, clock: Clock) -> Storage | None:
-    """Return the files and batches of a gateway; None if it keeps none."""
-    root = config.files.dir
-    if root is None and config.embedded:
-        root = config.data_dir / "files"
-    return None if root is None else storage_in(root, clock, config.files)
 
 
 def store_limits(config: Config) -> StoreLimits:

@@ -11,6 +11,7 @@ from qlm.domain.errors import (
     BrokerUnavailableError,
     InvalidValueError,
     QlmError,
+    StorageUnavailableError,
     StoreUnavailableError,
 )
 from qlm.domain.outcome import Outcome
@@ -90,6 +91,8 @@ def from_qlm(error: QlmError) -> ApiError:
             return unavailable(f"the global queue is not available: {error}", "broker_unavailable")
         case StoreUnavailableError():
             return unavailable(f"the shared state is not available: {error}", "store_unavailable")
+        case StorageUnavailableError():
+            return unavailable(f"the storage of files is not available: {error}", "storage_unavailable")
     return ApiError(status=500, message=str(error), kind="server_error", code="internal_error")
 
 

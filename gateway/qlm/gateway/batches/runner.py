@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 RETRY_S: Final = 10.0
 """Pause before a batch that stopped with an error goes on."""
 
+RELEASE_S: Final = 3.0
+"""Time for giving back a claim: a storage that is away delays no stop, and the claim runs out."""
+
 BATCHES_MAX: Final = 32
 """Batches that one gateway runs at a time; others wait for it, or for another gateway."""
 
@@ -99,7 +102,9 @@ class BatchRunner:
             await asyncio.sleep(RETRY_S)
         finally:
             del self._running[id]
-            await asyncio.shield(storage.call(claim.release))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await asyncio.shield(storage.call(claim.release))
 
     async def _close(self, batch: Batch | None, place: str) -> None:
         """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""

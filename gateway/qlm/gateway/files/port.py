@@ -1,4 +1,7 @@
-"""What a place for files and batches does. Its calls block: `Storage.call` runs them in threads."""
+"""What a place for files and batches does. Its calls block: `Storage.call` runs them in threads.
+
+Each call raises `StorageUnavailableError` if the place is away or refuses, which a later try may not meet.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Literal, Protocol

@@ -53,6 +53,10 @@ class Storage:
     executor: Executor | None = None
 
     async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what blocks, in a thread."""
+        """Call what blocks, in a thread.
+
+        Raises:
+            StorageUnavailableError: The storage is away, or refuses.
+        """
         call = partial(what, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self.executor, call)

@@ -46,11 +46,11 @@ async def test_one_gateway_runs_a_batch_at_a_time(place: Place) -> None:
 
 
 async def test_a_claim_that_has_run_out_is_lost(place: Place) -> None:
-    first, second = place.storage(), place.storage()
+    first = place.storage()
     _, where = add_batch(first, b"x\n", endpoint=ENDPOINT)
     claim = claimed(first, where)
     place.let_run_out(claim)
-    later = claimed(second, where)
+    later = claimed(place.storage(), where)
     assert later.number == 2 and later.renew() and not claim.renew()
     claim.release()
     later.release()
@@ -86,7 +86,7 @@ async def test_results_are_published_as_they_were_written(place: Place) -> None:
 
 
 async def test_a_later_claim_goes_on_with_the_lines_of_earlier_ones(place: Place) -> None:
-    first, second, third = place.storage(), place.storage(), place.storage()
+    first = place.storage()
     _, where = add_batch(first, b"x\n", endpoint=ENDPOINT)
     claims = [claimed(first, where)]
     claims[0].begin()
@@ -94,12 +94,13 @@ async def test_a_later_claim_goes_on_with_the_lines_of_earlier_ones(place: Place
     claims[0].write("errors", b'{"custom_id": "2"}\n')
     claims[0].note(BatchState(status="in_progress", total=4, completed=1, failed=1))
     place.let_run_out(claims[0])
-    claims.append(claimed(second, where))
+    claims.append(claimed(place.storage(), where))
     claims[1].begin()
     assert taken_over(claims[1], "output") == [b'{"custom_id": "1"}\n']
     claims[1].write("output", b'{"custom_id": "3"}\n')
     claims[1].note(BatchState(status="in_progress", total=4, completed=2))
     place.let_run_out(claims[1])  # before it took over the errors
+    third = place.storage()
     claims.append(claimed(third, where))
     claims[2].begin()
     assert taken_over(claims[2], "output") == [b'{"custom_id": "1"}\n', b'{"custom_id": "3"}\n']

@@ -82,7 +82,8 @@ async def create_batch(gateway: Gateway, request: HttpRequest) -> Json[BatchFiel
 
 async def list_batches(gateway: Gateway, request: HttpRequest) -> Json[BatchList]:
     """Answer GET /v1/batches?after=&limit=: the batches of the tenant, newest first."""
-    query, storage = request.query_params, storage_of(gateway)
+    query = request.query_params
+    storage = storage_of(gateway)
     limit = page_limit(query.get("limit"))
     found = await storage.call(storage.batches.all_of, caller_tenant(request))
     page, more = page_of(found, [each.spec.id for each in found], query.get("after"), limit)
@@ -164,7 +165,8 @@ def batch_fields(batch: Batch) -> BatchFields:
 
 
 async def _known(gateway: Gateway, request: HttpRequest) -> Batch:
-    id, storage = request.path_params["id"], storage_of(gateway)
+    id = request.path_params["id"]
+    storage = storage_of(gateway)
     found = await storage.call(storage.batches.get, caller_tenant(request), id)
     if found is None:
         raise batch_not_found(id)

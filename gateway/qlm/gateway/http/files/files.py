@@ -52,7 +52,8 @@ async def create_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields
 
 async def list_files(gateway: Gateway, request: HttpRequest) -> Json[FileList]:
     """Answer GET /v1/files?purpose=&after=&limit=: the files of the tenant, newest first."""
-    query, storage = request.query_params, storage_of(gateway)
+    query = request.query_params
+    storage = storage_of(gateway)
     limit, purpose = page_limit(query.get("limit")), query.get("purpose")
     found = await storage.call(storage.files.all_of, caller_tenant(request))
     found = [each for each in found if purpose in (None, each.purpose)]
@@ -69,7 +70,8 @@ async def get_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
 
 async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /v1/files/{id}/content: the content of a file."""
-    storage, found = storage_of(gateway), await known_file(gateway, request)
+    storage = storage_of(gateway)
+    found = await known_file(gateway, request)
     try:
         file = await storage.call(storage.files.open, caller_tenant(request), found.id)
     except FileNotFoundError as error:
@@ -80,7 +82,8 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
 
 async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:
     """Answer DELETE /v1/files/{id}: delete a file; batches that use it go on."""
-    id, storage = request.path_params["id"], storage_of(gateway)
+    id = request.path_params["id"]
+    storage = storage_of(gateway)
     if not await storage.call(storage.files.delete, caller_tenant(request), id):
         raise file_not_found(id)
     return Json({"id": id, "object": "file", "deleted": True})
@@ -92,7 +95,8 @@ async def known_file(gateway: Gateway, request: HttpRequest) -> StoredFile:
     Raises:
         ApiError: The tenant has no such file.
     """
-    id, storage = request.path_params["id"], storage_of(gateway)
+    id = request.path_params["id"]
+    storage = storage_of(gateway)
     found = await storage.call(storage.files.get, caller_tenant(request), id)
     if found is None:
         raise file_not_found(id)

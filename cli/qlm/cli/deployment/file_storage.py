@@ -1,0 +1,77 @@
+"""The place for files and batches that the configuration names."""
+
+import asyncio
+import logging
+
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config
+from qlm.domain.errors import StorageUnavailableError, extra_hint
+from qlm.domain.ports.clock import Clock
+from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.s3.settings import S3Settings
+from qlm.gateway.files.storage import Storage
+
+_log = logging.getLogger(__name__)
+
+
+def storage(config: Config, clock: Clock) -> Storage | None:
+    """Return the files and batches of a gateway; None if it keeps none.
+
+    Raises:
+        ConfigError: The bucket cannot be used as it is configured.
+    """
+    if config.files.s3 is not None:
+        return _in_bucket(config, config.files.s3, clock)
+    root = config.files.dir
+    if root is None and config.embedded:
+        root = config.data_dir / "files"
+    return None if root is None else storage_in(root, clock, config.files)
+
+
+async def check_storage(config: Config) -> None:
+    """Try the bucket, if there is one; one that is away is reported, since it may come back.
+
+    Raises:
+        ConfigError: The bucket cannot be used as it is configured.
+    """
+    if config.files.s3 is None:
+        return
+    try:
+        await asyncio.to_thread(try_bucket, config.files.s3)
+    except StorageUnavailableError as error:
+        _log.warning("files and batches wait: %s", error)
+
+
+def try_bucket(settings: S3Settings) -> None:
+    """Write, list and delete in a bucket.
+
+    Raises:
+        ConfigError: It cannot be used as it is configured.
+        StorageUnavailableError: It is away.
+    """
+    _check_installed()
+    from qlm.gateway.files.s3.errors import StorageRefusedError
+    from qlm.gateway.files.s3.storage import bucket_of, check_bucket
+
+    try:
+        check_bucket(bucket_of(settings))
+    except StorageRefusedError as error:
+        raise ConfigError(f"files.s3 cannot be used: {error}") from error
+
+
+def _in_bucket(config: Config, settings: S3Settings, clock: Clock) -> Storage:
+    _check_installed()
+    from qlm.gateway.files.s3.errors import StorageRefusedError
+    from qlm.gateway.files.s3.storage import bucket_of, storage_of_bucket
+
+    try:
+        return storage_of_bucket(bucket_of(settings), clock, config.files)
+    except StorageRefusedError as error:
+        raise ConfigError(f"files.s3 cannot be used: {error}") from error
+
+
+def _check_installed() -> None:
+    try:
+        import botocore  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"files.s3 needs botocore: {extra_hint('s3')}") from error

@@ -1,0 +1,1 @@
+"""Files and batches in a bucket of S3-compatible storage."""

@@ -1,0 +1,178 @@
+"""Files of clients in a bucket.
+
+Keys: `<tenant>/files/<id>` is the content, `<id>.json` beside it what is known of it, written last: a file
+without is unknown. A tenant's files are looked for below its own prefix only.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import BinaryIO, Final
+
+from qlm.domain.errors import QlmError
+from qlm.domain.ports.clock import Clock
+from qlm.gateway.files.records import (
+    FILE_PREFIX,
+    ID_BYTES,
+    UPLOAD_MAX_S,
+    RandomHex,
+    StoredFile,
+    file_from,
+    is_id,
+    newest_files_first,
+    tenant_name,
+)
+from qlm.gateway.files.s3.bucket import Bucket
+from qlm.gateway.files.s3.known import KnownJson
+from qlm.gateway.files.s3.reader import open_object
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""Bytes that are written at a time; the storage takes up to 10 000 such parts, none below 5 MiB."""
+
+
+class S3Incoming:
+    """Content that comes: small ones are written at once, large ones in parts."""
+
+    def __init__(self, files: "S3Files", bucket: Bucket, tenant: str, id: str) -> None:
+        """Begin with no content."""
+        self._files = files
+        self._bucket = bucket
+        self._tenant = tenant
+        self._id = id
+        self._key = content_key(tenant, id)
+        self._buffer = bytearray()
+        self._size_bytes = 0
+        self._upload: str | None = None
+        self._etags: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        """Take a piece."""
+        self._buffer += data
+        self._size_bytes += len(data)
+        while len(self._buffer) >= PART_BYTES:
+            self._put_part(bytes(self._buffer[:PART_BYTES]))
+            del self._buffer[:PART_BYTES]
+
+    def keep(self, name: str, purpose: str, lifetime_s: int) -> StoredFile:
+        """Make a file of it, durably: whole, or not at all."""
+        if self._upload is None:
+            self._bucket.put(self._key, bytes(self._buffer))
+        else:
+            if self._buffer:
+                self._put_part(bytes(self._buffer))
+            self._bucket.end_parts(self._key, self._upload, self._etags)
+            self._upload = None
+        self._buffer.clear()
+        return self._files.add(self._tenant, self._id, self._size_bytes, name, purpose, lifetime_s)
+
+    def discard(self) -> None:
+        """Delete what was not kept; of a file that was kept, nothing. In an outage, a sweep does it later."""
+        self._buffer.clear()
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            with contextlib.suppress(QlmError):
+                self._bucket.abort_parts(self._key, upload)
+
+    def _put_part(self, data: bytes) -> None:
+        if self._upload is None:
+            self._upload = self._bucket.begin_parts(self._key)
+        number = len(self._etags) + 1
+        self._etags.append(self._bucket.put_part(self._key, self._upload, number, data))
+
+
+class S3Files:
+    """The files of all tenants in a bucket, which several gateways may share."""
+
+    def __init__(self, bucket: Bucket, known: KnownJson, clock: Clock, random_hex: RandomHex) -> None:
+        """Use a bucket."""
+        self._bucket = bucket
+        self._known = known
+        self._clock = clock
+        self._random_hex = random_hex
+
+    def incoming(self, tenant: str) -> S3Incoming:
+        """Return a place for content of a tenant that comes."""
+        return S3Incoming(self, self._bucket, tenant, FILE_PREFIX + self._random_hex(ID_BYTES))
+
+    def add(
+        self, tenant: str, id: str, size_bytes: int, name: str, purpose: str, lifetime_s: int
+    ) -> StoredFile:
+        """Make a file of content that is stored."""
+        now_s = self._now_s()
+        made = StoredFile(
+            id=id,
+            name=name,
+            purpose=purpose,
+            size_bytes=size_bytes,
+            created_s=now_s,
+            expires_s=now_s + lifetime_s,
+        )
+        try:
+            self._bucket.put_json(_known_key(tenant, id), asdict(made))
+        except BaseException:  # what has no name would take room until it is swept
+            with contextlib.suppress(QlmError):
+                self._bucket.delete(_known_key(tenant, id), content_key(tenant, id))
+            raise
+        return made
+
+    def get(self, tenant: str, id: str) -> StoredFile | None:
+        """Return a file; None if the tenant has none with this id."""
+        if not is_id(id, FILE_PREFIX):
+            return None
+        plain = self._bucket.get_json(_known_key(tenant, id))
+        found = None if plain is None else file_from(plain)
+        return None if found is None or found.expires_s <= self._now_s() else found
+
+    def open(self, tenant: str, id: str) -> BinaryIO:
+        """Open the content of a file for reading, from any offset.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        return open_object(self._bucket, content_key(tenant, id))
+
+    def all_of(self, tenant: str) -> list[StoredFile]:
+        """Return the files of a tenant, newest first."""
+        keys = self._bucket.keys(f"{tenant_name(tenant)}/files/")
+        found = map(file_from, self._known.get_all(key for key in keys if key.endswith(".json")))
+        return newest_files_first(each for each in found if each.expires_s > self._now_s())
+
+    def used_bytes(self, tenant: str) -> int:
+        """Return the size of all files of a tenant."""
+        return sum(each.size_bytes for each in self.all_of(tenant))
+
+    def delete(self, tenant: str, id: str) -> bool:
+        """Delete a file; False if the tenant has none with this id."""
+        if not is_id(id, FILE_PREFIX) or self._bucket.size_bytes(_known_key(tenant, id)) is None:
+            return False
+        self._bucket.delete(_known_key(tenant, id), content_key(tenant, id))
+        return True
+
+    def sweep(self) -> None:
+        """Delete expired files, and what is left of broken uploads."""
+        for key, changed_s in list(self._contents()):
+            plain = self._known.get(f"{key}.json")
+            gone = self._bucket.now_s() - changed_s > UPLOAD_MAX_S if plain is None else False
+            if gone or (plain is not None and plain["expires_s"] <= self._now_s()):
+                self._bucket.delete(f"{key}.json", key)
+        for key, upload, age_s in list(self._bucket.open_uploads()):
+            if age_s > UPLOAD_MAX_S:
+                self._bucket.abort_parts(key, upload)
+
+    def _contents(self) -> Iterator[tuple[str, float]]:
+        for entry in self._bucket.entries(""):
+            _, _, rest = entry.key.partition("/")
+            if rest.startswith(f"files/{FILE_PREFIX}") and not rest.endswith(".json"):
+                yield entry.key, entry.changed_s
+
+    def _now_s(self) -> int:
+        return self._clock.now_ns() // 10**9
+
+
+def content_key(tenant: str, id: str) -> str:
+    """Return the key of a file's content."""
+    return f"{tenant_name(tenant)}/files/{id}"
+
+
+def _known_key(tenant: str, id: str) -> str:
+    return f"{content_key(tenant, id)}.json"

@@ -1,0 +1,73 @@
+"""A server of S3-compatible storage for tests: that of moto, which others wrote.
+
+Its limits: data is in memory, any credentials are taken unless a test resets that, uploads in parts have one
+time of years ago, and a condition of a write is checked before the write, not together with it. So races of
+claims are played one after the other.
+"""
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+
+import httpx
+
+from qlm.gateway.files.s3.bucket import Bucket
+from qlm.gateway.files.s3.errors import ACCESS_KEY, SECRET_KEY
+from qlm.gateway.files.s3.settings import S3Settings
+from qlm.gateway.files.s3.storage import bucket_of
+from support.ports import free_port
+
+CREDENTIALS = {ACCESS_KEY: "access", SECRET_KEY: "hidden-secret"}
+START_S = 60
+
+
+def missing() -> str | None:
+    """Return what is missing for the server; None if nothing is."""
+    found = importlib.util.find_spec("moto") and importlib.util.find_spec("botocore")
+    return None if found else "moto is not installed: pip install -e '.[dev]'"
+
+
+@contextlib.contextmanager
+def running_s3() -> Iterator[str]:
+    """Run a server while inside; yield its URL."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=dict(os.environ), **quiet) as server:  # type: ignore[call-overload]
+        try:
+            _wait(url)
+            yield url
+        finally:
+            server.kill()
+
+
+def new_bucket(url: str, *, via: str | None = None, prefix: str = "qlm/", timeout_s: float = 10.0) -> Bucket:
+    """Make a bucket on a server; return it as a gateway that reaches it at `via` uses it."""
+    name = f"b-{uuid.uuid4().hex}"
+    httpx.put(f"{url}/{name}").raise_for_status()
+    settings = S3Settings(bucket=name, prefix=prefix, endpoint_url=via or url, timeout_s=timeout_s)
+    return bucket_of(settings, CREDENTIALS)
+
+
+def bucket_again(url: str, bucket: Bucket) -> Bucket:
+    """Return a bucket as another gateway uses it."""
+    return bucket_of(S3Settings(bucket=bucket.name, prefix="qlm/", endpoint_url=url), CREDENTIALS)
+
+
+def _wait(url: str) -> None:
+    until_s = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(f"{url}/moto-api/data.json")
+        except httpx.TransportError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,85 @@
+"""The place for files and batches that the configuration names, and what `qlm doctor` says of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.results import FilesConfig
+from qlm.cli.config.settings import Config
+from qlm.cli.deployment.file_storage import check_storage, storage
+from qlm.cli.main import main
+from qlm.cli.runtime.clock import SystemClock
+from support.needs import need
+from support.ports import free_port
+from support.s3 import CREDENTIALS, missing, new_bucket, running_s3
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    need(missing())
+    with running_s3() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+def with_bucket(**s3: Any) -> Config:
+    files = FilesConfig.model_validate({"s3": s3})
+    return emulated_config({}).model_copy(update={"files": files})
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"dir": "/x", "s3": {"bucket": "abc"}}, "has dir and s3; expected one of them"),
+        ({"file_bytes_max": 2**33, "s3": {"bucket": "abc"}}, "expected at most 5368709120 with s3"),
+        ({"s3": {"bucket": "a/b"}}, "bucket"),
+        ({"s3": {"bucket": "abc", "prefix": "no-slash"}}, "prefix"),
+        ({"s3": {"bucket": "abc", "endpoint_url": "http://key:secret@host"}}, "endpoint_url"),
+        ({"s3": {}}, "bucket"),
+    ],
+)
+def test_what_cannot_be_is_refused(files: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        FilesConfig.model_validate(files)
+
+
+async def test_a_bucket_is_used_in_place_of_a_folder(s3_url: str) -> None:
+    config = with_bucket(bucket=new_bucket(s3_url).name, endpoint_url=s3_url)
+    await check_storage(config)
+    found = storage(config, SystemClock())
+    assert found is not None and found.files.all_of("a") == []
+    assert found.executor is not None  # slow calls keep no thread of the event loop busy
+
+
+async def test_a_wrong_bucket_ends_the_start_and_one_that_is_away_does_not(
+    s3_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match=r"files\.s3 cannot be used: .*there is no such bucket"):
+        await check_storage(with_bucket(bucket="not-there", endpoint_url=s3_url))
+    away = f"http://127.0.0.1:{free_port()}"
+    await check_storage(with_bucket(bucket="abc", endpoint_url=away, timeout_s=0.2))
+    (said,) = [
+        record.getMessage() for record in caplog.records if "files and batches wait" in record.getMessage()
+    ]
+    assert f"the S3 bucket abc at {away} cannot be reached" in said
+    assert CREDENTIALS["QLM_S3_SECRET_ACCESS_KEY"] not in caplog.text
+
+
+def test_the_doctor_tries_the_bucket(s3_url: str, tmp_path: Path) -> None:
+    file, url = tmp_path / "qlm.yaml", f"http://127.0.0.1:{free_port()}"
+    for bucket, ok in ((new_bucket(s3_url).name, True), ("not-there", False)):
+        file.write_bytes(orjson.dumps({"files": {"s3": {"bucket": bucket, "endpoint_url": s3_url}}}))
+        result = CliRunner().invoke(main, ["doctor", "--config", str(file), "--url", url, "--json"])
+        (found,) = [each for each in orjson.loads(result.stdout) if each["check"] == "files"]
+        assert (found["ok"], "no such bucket" in found["detail"]) == (ok, not ok)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 import pytest
@@ -81,6 +83,30 @@ def test_parts_that_are_discarded_are_deleted(bucket: Bucket) -> None:
     incoming.write(b"x" * 20 * MIB)
     assert len(list(bucket.open_uploads())) == 1
     incoming.discard()
+    assert (list(bucket.open_uploads()), bucket.keys("")) == ([], [])
+
+
+def test_a_client_that_leaves_while_a_part_begins_leaves_no_parts(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, begin = Event(), Event(), bucket.begin_parts
+
+    def slow(key: str) -> str:
+        begun.set()
+        go_on.wait()
+        return begin(key)
+
+    monkeypatch.setattr(bucket, "begin_parts", slow)
+    incoming = storage_of_bucket(bucket, SystemClock()).files.incoming("a")
+    with ThreadPoolExecutor(2) as threads:
+        written = threads.submit(incoming.write, b"x" * 20 * MIB)
+        begun.wait()
+        discarded = threads.submit(incoming.discard)
+        go_on.set()
+        written.result()
+        discarded.result()
+    with pytest.raises(ValueError, match="discarded"):
+        incoming.write(b"x" * 20 * MIB)
     assert (list(bucket.open_uploads()), bucket.keys("")) == ([], [])
 
 

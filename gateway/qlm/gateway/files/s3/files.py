@@ -7,6 +7,7 @@ without is unknown. A tenant's files are looked for below its own prefix only.
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from threading import Lock
 from typing import BinaryIO, Final
 
 from qlm.domain.errors import QlmError
@@ -44,17 +45,41 @@ class S3Incoming:
         self._size_bytes = 0
         self._upload: str | None = None
         self._etags: list[str] = []
+        self._discarded = False
+        self._lock = Lock()  # a client may leave while a part is on its way in another thread
 
     def write(self, data: bytes) -> None:
-        """Take a piece."""
-        self._buffer += data
-        self._size_bytes += len(data)
-        while len(self._buffer) >= PART_BYTES:
-            self._put_part(bytes(self._buffer[:PART_BYTES]))
-            del self._buffer[:PART_BYTES]
+        """Take a piece.
+
+        Raises:
+            ValueError: The content was discarded.
+        """
+        with self._lock:
+            if self._discarded:
+                raise ValueError("the content was discarded")
+            self._buffer += data
+            self._size_bytes += len(data)
+            while len(self._buffer) >= PART_BYTES:
+                self._put_part(bytes(self._buffer[:PART_BYTES]))
+                del self._buffer[:PART_BYTES]
 
     def keep(self, name: str, purpose: str, lifetime_s: int) -> StoredFile:
         """Make a file of it, durably: whole, or not at all."""
+        with self._lock:
+            self._end_content()
+        return self._files.add(self._tenant, self._id, self._size_bytes, name, purpose, lifetime_s)
+
+    def discard(self) -> None:
+        """Delete what was not kept; of a file that was kept, nothing. In an outage, a sweep does it later."""
+        with self._lock:
+            self._discarded = True
+            self._buffer.clear()
+            upload, self._upload = self._upload, None
+            if upload is not None:
+                with contextlib.suppress(QlmError):
+                    self._bucket.abort_parts(self._key, upload)
+
+    def _end_content(self) -> None:
         if self._upload is None:
             self._bucket.put(self._key, bytes(self._buffer))
         else:
@@ -63,15 +88,6 @@ class S3Incoming:
             self._bucket.end_parts(self._key, self._upload, self._etags)
             self._upload = None
         self._buffer.clear()
-        return self._files.add(self._tenant, self._id, self._size_bytes, name, purpose, lifetime_s)
-
-    def discard(self) -> None:
-        """Delete what was not kept; of a file that was kept, nothing. In an outage, a sweep does it later."""
-        self._buffer.clear()
-        upload, self._upload = self._upload, None
-        if upload is not None:
-            with contextlib.suppress(QlmError):
-                self._bucket.abort_parts(self._key, upload)
 
     def _put_part(self, data: bytes) -> None:
         if self._upload is None:

@@ -190,7 +190,7 @@ def test_keys_of_strangers_are_refused_in_one_sentence() -> None:
     need(missing())
     with running_s3() as url:
         bucket = new_bucket(url)
-        httpx.post(f"{url}/moto-api/reset-auth", content=b"0").raise_for_status()
+        httpx.post(f"{url}/moto-api/reset-auth", content=b"0", timeout=60).raise_for_status()
         with pytest.raises(StorageRefusedError, match="it does not know the access key"):
             check_bucket(bucket)
 

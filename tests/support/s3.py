@@ -50,7 +50,7 @@ def running_s3() -> Iterator[str]:
 def new_bucket(url: str, *, via: str | None = None, prefix: str = "qlm/", timeout_s: float = 10.0) -> Bucket:
     """Make a bucket on a server; return it as a gateway that reaches it at `via` uses it."""
     name = f"b-{uuid.uuid4().hex}"
-    httpx.put(f"{url}/{name}").raise_for_status()
+    httpx.put(f"{url}/{name}", timeout=START_S).raise_for_status()  # the first call loads what serves S3
     settings = S3Settings(bucket=name, prefix=prefix, endpoint_url=via or url, timeout_s=timeout_s)
     return bucket_of(settings, CREDENTIALS)
 
@@ -64,7 +64,7 @@ def _wait(url: str) -> None:
     until_s = time.monotonic() + START_S
     while True:
         try:
-            httpx.get(f"{url}/moto-api/data.json")
+            httpx.get(f"{url}/moto-api/data.json", timeout=START_S)
         except httpx.TransportError:
             if time.monotonic() > until_s:
                 raise

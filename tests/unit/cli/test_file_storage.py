@@ -1,5 +1,6 @@
 """The place for files and batches that the configuration names, and what `qlm doctor` says of it."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,9 @@ def test_the_doctor_tries_the_bucket(s3_url: str, tmp_path: Path) -> None:
         result = CliRunner().invoke(main, ["doctor", "--config", str(file), "--url", url, "--json"])
         (found,) = [each for each in orjson.loads(result.stdout) if each["check"] == "files"]
         assert (found["ok"], "no such bucket" in found["detail"]) == (ok, not ok)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    with pytest.raises(ConfigError, match=r"files\.s3 needs botocore: .*\[s3\]"):
+        storage(with_bucket(bucket="abc"), SystemClock())

@@ -1,8 +1,12 @@
 """Files of clients: names of any bytes, and nothing left of those that could not be kept."""
 
+import asyncio
+import contextlib
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any, Final
 
 import pytest
@@ -13,8 +17,10 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.port import Incoming
 from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.files.files import chunks
 from qlm.gateway.http.files.upload import Upload, receive
 from support.full_disk import full_disk
+from support.gateway import until
 from support.stored_batches import add_file
 
 DAY_S: Final = 86_400
@@ -105,3 +111,36 @@ def test_old_content_of_which_nothing_is_known_is_deleted(storage: Storage, root
         os.utime(path, (known.stat().st_atime, known.stat().st_mtime - 2 * DAY_S))
     storage.files.sweep()
     assert (known.exists(), old.exists(), recent.exists()) == (True, False, True)
+
+
+class HangingFile(io.RawIOBase):
+    """A file whose read ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.reading, self.go = Event(), Event()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.reading.set()
+        self.go.wait()
+        return 0
+
+
+async def test_a_client_that_leaves_while_a_read_hangs_holds_up_no_other(storage: Storage) -> None:
+    file = HangingFile()
+    late = Timer(5, file.go.set)
+    late.start()
+    content = chunks(storage, io.BufferedReader(file))
+    assert isinstance(content, AsyncGenerator)
+    reading = asyncio.create_task(anext(content))
+    await asyncio.to_thread(file.reading.wait)
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading
+    held_up = file.go.is_set()
+    file.go.set()
+    late.cancel()
+    assert not held_up
+    await until(lambda: file.closed)

@@ -133,7 +133,8 @@ class BatchRun:
         return done
 
     async def _run_lines(self, done: set[str]) -> None:
-        with await self._storage.call(self._claim.input) as file:
+        file = await self._storage.call(self._claim.input)
+        try:
             lines = self._lines(file)
             while some := await self._storage.call(_next, lines):
                 for line in some:
@@ -143,6 +144,8 @@ class BatchRun:
                         await self._write(self._unanswered(line))
                     else:
                         await self._begin(line)
+        finally:
+            self._storage.close_later(file)
         await self._all_ended()
 
     async def _begin(self, line: Line) -> None:

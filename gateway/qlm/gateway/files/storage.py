@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import BinaryIO, Final, ParamSpec, TypeVar
 
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.port import BatchStore, FileStore
@@ -60,3 +60,7 @@ class Storage:
         """
         call = partial(what, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+
+    def close_later(self, file: BinaryIO) -> None:
+        """Close a file in a thread, since a read of it in another thread holds that up until it ends."""
+        asyncio.get_running_loop().run_in_executor(self.executor, file.close)

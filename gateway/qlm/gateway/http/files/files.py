@@ -77,7 +77,7 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     except FileNotFoundError as error:
         raise file_not_found(found.id) from error
     headers = {"content-length": str(found.size_bytes)}
-    return StreamingResponse(_chunks(storage, file), 200, headers, "application/octet-stream")
+    return StreamingResponse(chunks(storage, file), 200, headers, "application/octet-stream")
 
 
 async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:
@@ -135,12 +135,13 @@ def lifetime_s(given: Mapping[str, object], kept_s: int, prefix: str) -> int:
     return int(text)
 
 
-async def _chunks(storage: Storage, file: BinaryIO) -> AsyncIterator[bytes]:
+async def chunks(storage: Storage, file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield the content of a file, and close it then."""
     try:
         while chunk := await storage.call(file.read, _CHUNK_BYTES):
             yield chunk
     finally:
-        file.close()
+        storage.close_later(file)
 
 
 def _lifetime_s(upload: Upload, limits: FileLimits) -> int:

@@ -16,6 +16,7 @@ import pytest
 
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.errors import StorageUnavailableError
+from qlm.gateway.files.s3 import batches as s3_batches
 from qlm.gateway.files.s3 import files as s3_files
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.errors import StorageRefusedError
@@ -138,6 +139,22 @@ def test_content_of_which_nothing_is_known_is_swept(bucket: Bucket, monkeypatch:
     monkeypatch.setattr(s3_files, "UPLOAD_MAX_S", -2)
     storage.files.sweep()
     assert [key for key in bucket.keys("") if kept.id not in key] == []
+
+
+def test_what_others_keep_in_the_bucket_stays(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = new_bucket(s3_url, prefix="")
+    others = ["app/batches/2026/x", "app/files/file-1.txt", "open/a/b/c", "open/door"]
+    for key in others:
+        bucket.put(key, b"x")
+    upload = bucket.begin_parts("app/files/file-2")
+    storage = storage_of_bucket(bucket, SystemClock())
+    monkeypatch.setattr(s3_files, "UPLOAD_MAX_S", -2)
+    monkeypatch.setattr(s3_batches, "UPLOAD_MAX_S", -2)
+    storage.files.sweep()
+    storage.batches.sweep(0)
+    assert bucket.keys("") == others
+    assert [found for _, found, _ in bucket.open_uploads()] == [upload]
+    assert (storage.batches.open_places(), storage.batches.all_batches()) == ({}, [])
 
 
 def test_a_conditional_write_whose_answer_was_lost_has_won(bucket: Bucket) -> None:

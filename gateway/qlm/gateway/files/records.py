@@ -18,6 +18,8 @@ BATCH_PREFIX: Final = "batch_"
 CLAIM_TTL_S: Final = 15.0
 """A claim of a batch that was not renewed for this time is another gateway's to replace."""
 
+_TENANT_DIGITS: Final = 40
+
 UPLOAD_MAX_S: Final = 86_400.0
 """Age at which what is left of a broken upload is deleted."""
 
@@ -135,7 +137,12 @@ def is_id(id: str, prefix: str) -> bool:
 
 def tenant_name(tenant: str) -> str:
     """Return the name of the folder of all that a tenant has; names of tenants may have any characters."""
-    return hashlib.sha256(tenant.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    return hashlib.sha256(tenant.encode("utf-8", "surrogateescape")).hexdigest()[:_TENANT_DIGITS]
+
+
+def is_tenant_name(name: str) -> bool:
+    """Return whether a text can be the name of a tenant's folder: others may use the place, too."""
+    return len(name) == _TENANT_DIGITS and set(name) <= set("0123456789abcdef")
 
 
 def file_from(plain: Mapping[str, Any]) -> StoredFile:

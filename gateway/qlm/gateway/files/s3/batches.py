@@ -28,6 +28,7 @@ from qlm.gateway.files.records import (
     BatchState,
     RandomHex,
     is_id,
+    is_tenant_name,
     newest_first,
     spec_from,
     state_from,
@@ -127,8 +128,9 @@ class S3Batches:
         """Return the prefixes of the batches that have not ended, by id."""
         found = {}
         for key in self._bucket.keys("open/"):
-            _, tenant, id = key.split("/")
-            found[id] = f"{tenant}/{_BATCHES}/{id}"
+            tenant, _, id = key.removeprefix("open/").partition("/")
+            if is_tenant_name(tenant) and is_id(id, BATCH_PREFIX):  # others may use the bucket, too
+                found[id] = f"{tenant}/{_BATCHES}/{id}"
         return dict(sorted(found.items()))
 
     def read(self, place: str) -> Batch | None:
@@ -217,7 +219,7 @@ class S3Batches:
             tenant, _, rest = each.key.partition("/")
             kind, _, rest = rest.partition("/")
             id, _, name = rest.partition("/")
-            if kind == _BATCHES and name:
+            if kind == _BATCHES and name and is_tenant_name(tenant) and is_id(id, BATCH_PREFIX):
                 found.setdefault(f"{tenant}/{kind}/{id}", {})[name] = each
         return found
 

@@ -20,6 +20,7 @@ from qlm.gateway.files.records import (
     StoredFile,
     file_from,
     is_id,
+    is_tenant_name,
     newest_files_first,
     tenant_name,
 )
@@ -172,13 +173,12 @@ class S3Files:
             if gone or (plain is not None and plain["expires_s"] <= self._now_s()):
                 self._bucket.delete(f"{key}.json", key)
         for key, upload, age_s in list(self._bucket.open_uploads()):
-            if age_s > UPLOAD_MAX_S:
+            if age_s > UPLOAD_MAX_S and _is_content(key):
                 self._bucket.abort_parts(key, upload)
 
     def _contents(self) -> Iterator[tuple[str, float]]:
         for entry in self._bucket.entries(""):
-            _, _, rest = entry.key.partition("/")
-            if rest.startswith(f"files/{FILE_PREFIX}") and not rest.endswith(".json"):
+            if _is_content(entry.key):
                 yield entry.key, entry.changed_s
 
     def _now_s(self) -> int:
@@ -188,6 +188,12 @@ class S3Files:
 def content_key(tenant: str, id: str) -> str:
     """Return the key of a file's content."""
     return f"{tenant_name(tenant)}/files/{id}"
+
+
+def _is_content(key: str) -> bool:
+    """Return whether a key is that of a file's content: the bucket may have objects of others, too."""
+    tenant, _, rest = key.partition("/")
+    return is_tenant_name(tenant) and rest.startswith("files/") and is_id(rest[len("files/") :], FILE_PREFIX)
 
 
 def _known_key(tenant: str, id: str) -> str:

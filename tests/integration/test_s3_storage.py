@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Barrier, Event
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.errors import StorageRefusedError
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.s3.storage import bucket_of, check_bucket, storage_of_bucket
+from qlm.gateway.files.s3.threads import DaemonThreads
 from support.needs import need
 from support.ports import free_port
 from support.s3 import CREDENTIALS, missing, new_bucket, running_s3
@@ -41,6 +43,22 @@ incoming = storage.files.incoming("a")
 incoming.write(b"x" * (20 << 20))
 print("two parts", flush=True)
 signal.pause()
+"""
+
+
+CALLS_AND_ENDS = """
+import asyncio, contextlib, json, sys
+from qlm.cli.runtime.clock import SystemClock
+from qlm.gateway.files.s3.settings import S3Settings
+from qlm.gateway.files.s3.storage import bucket_of, storage_of_bucket
+settings, credentials = map(json.loads, sys.argv[1:])
+async def ends():
+    storage = storage_of_bucket(bucket_of(S3Settings(**settings), credentials), SystemClock())
+    calls = [storage.call(storage.files.all_of, "a") for _ in range(50)]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await asyncio.gather(*calls)
+asyncio.run(ends())
 """
 
 
@@ -233,3 +251,22 @@ async def test_a_server_that_does_not_answer_costs_a_bounded_time(s3_url: str) -
                 await asyncio.to_thread(bucket.get, "x")
         wire.unclog()
         await asyncio.to_thread(check_bucket, bucket)
+
+
+def test_a_process_ends_while_calls_hang() -> None:
+    need(missing())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = S3Settings(bucket="any", endpoint_url=url, timeout_s=300).model_dump_json()
+        command = [sys.executable, "-c", CALLS_AND_ENDS, settings, json.dumps(CREDENTIALS)]
+        subprocess.run(command, check=True, timeout=60)
+
+
+def test_threads_take_all_calls_and_hand_on_what_they_raise() -> None:
+    threads = DaemonThreads(3, "x")
+    assert list(threads.map(lambda n: n * n, range(100))) == [n * n for n in range(100)]
+    with pytest.raises(ZeroDivisionError):
+        threads.submit(lambda: 1 // 0).result()
+    together = Barrier(3)
+    waiting = [threads.submit(together.wait, 10) for _ in range(3)]
+    assert sorted(each.result() for each in waiting) == [0, 1, 2]

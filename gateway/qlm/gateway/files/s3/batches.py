@@ -13,7 +13,6 @@ Below `<tenant>/batches/<id>/` are
 """
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Final
 
@@ -38,6 +37,7 @@ from qlm.gateway.files.s3.bucket import Bucket, Entry
 from qlm.gateway.files.s3.claim import S3Claim
 from qlm.gateway.files.s3.files import S3Files, content_key
 from qlm.gateway.files.s3.known import KnownJson
+from qlm.gateway.files.s3.threads import DaemonThreads
 
 _BATCHES: Final = "batches"
 _RUN_ONLY: Final = ("input", "output-", "errors-", "state-")
@@ -66,7 +66,7 @@ class S3Batches:
         self._clock = clock
         self._random_hex = random_hex
         self._claim_ttl_s = claim_ttl_s
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "qlm-s3-batches")
+        self._threads = DaemonThreads(_AT_ONCE, "qlm-s3-batches")
 
     def new_id(self) -> str:
         """Return an unused id that cannot be guessed."""

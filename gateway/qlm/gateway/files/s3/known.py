@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, Final
 
 from qlm.gateway.files.s3.bucket import Bucket
+from qlm.gateway.files.s3.threads import DaemonThreads
 
 KEPT_MAX: Final = 10_000
 _AT_ONCE: Final = 8
@@ -20,7 +20,7 @@ class KnownJson:
         self._bucket = bucket
         self._kept: OrderedDict[str, Any] = OrderedDict()
         self._lock = Lock()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "qlm-s3-json")
+        self._threads = DaemonThreads(_AT_ONCE, "qlm-s3-json")
 
     def get(self, key: str) -> Any:
         """Return the JSON of an object that was in a list; None if it is gone."""

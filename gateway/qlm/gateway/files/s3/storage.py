@@ -3,7 +3,6 @@
 import os
 import secrets
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from botocore.client import BaseClient
@@ -20,6 +19,7 @@ from qlm.gateway.files.s3.errors import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S
 from qlm.gateway.files.s3.files import S3Files
 from qlm.gateway.files.s3.known import KnownJson
 from qlm.gateway.files.s3.settings import S3Settings
+from qlm.gateway.files.s3.threads import DaemonThreads
 from qlm.gateway.files.storage import Pace, Storage
 
 PACE: Final = Pace(scan_s=3.0, look_s=2.0, note_s=5.0, sweep_s=900.0)
@@ -43,7 +43,7 @@ def storage_of_bucket(
     known = KnownJson(bucket)
     files = S3Files(bucket, known, clock, random_hex)
     batches = S3Batches(bucket, files, known, clock, random_hex, claim_ttl_s)
-    threads = ThreadPoolExecutor(_THREADS, "qlm-s3")
+    threads = DaemonThreads(_THREADS, "qlm-s3")
     return Storage(files, batches, limits or FileLimits(), pace, threads)
 
 

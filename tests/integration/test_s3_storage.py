@@ -11,16 +11,18 @@ import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
+from typing import Any
 
 import httpx
 import pytest
+from botocore.exceptions import ClientError
 
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.errors import StorageUnavailableError
 from qlm.gateway.files.s3 import batches as s3_batches
 from qlm.gateway.files.s3 import files as s3_files
 from qlm.gateway.files.s3.bucket import Bucket
-from qlm.gateway.files.s3.errors import StorageRefusedError
+from qlm.gateway.files.s3.errors import SESSION_TOKEN, StorageRefusedError
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.s3.storage import bucket_of, check_bucket, storage_of_bucket
 from qlm.gateway.files.s3.threads import DaemonThreads
@@ -45,6 +47,17 @@ print("two parts", flush=True)
 signal.pause()
 """
 
+
+LOGS_ALL = """
+import json, logging, sys
+from qlm.cli.runtime.logs import log_to_stderr
+from qlm.gateway.files.s3.settings import S3Settings
+from qlm.gateway.files.s3.storage import bucket_of, check_bucket
+log_to_stderr(logging.DEBUG)
+settings, credentials = map(json.loads, sys.argv[1:])
+check_bucket(bucket_of(S3Settings(**settings), credentials))
+logging.debug("the last line")
+"""
 
 CALLS_AND_ENDS = """
 import asyncio, contextlib, json, sys
@@ -102,6 +115,8 @@ def test_parts_that_are_discarded_are_deleted(bucket: Bucket) -> None:
     incoming.write(b"x" * 20 * MIB)
     assert len(list(bucket.open_uploads())) == 1
     incoming.discard()
+    with pytest.raises(ValueError, match="discarded"):
+        incoming.keep("x", "batch", 3600)
     assert (list(bucket.open_uploads()), bucket.keys("")) == ([], [])
 
 
@@ -187,6 +202,29 @@ def test_a_conditional_write_whose_answer_was_lost_has_won(bucket: Bucket) -> No
     assert bucket.put_json_if("gone", {"owner": "b"}, first) is None
 
 
+def test_an_upload_whose_last_answer_was_lost_is_whole(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete, lost = bucket._client.complete_multipart_upload, {"Error": {"Code": "NoSuchUpload"}}
+
+    def second_try(**call: Any) -> None:
+        complete(**call)
+        raise ClientError(lost, "CompleteMultipartUpload")  # type: ignore[arg-type]
+
+    def no_parts(**_: Any) -> None:
+        raise ClientError(lost, "CompleteMultipartUpload")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bucket._client, "complete_multipart_upload", second_try)
+    storage = storage_of_bucket(bucket, SystemClock())
+    made = add_file(storage, b"x" * 20 * MIB)
+    with storage.files.open("a", made.id) as file:
+        assert len(file.read()) == 20 * MIB
+    monkeypatch.setattr(bucket._client, "complete_multipart_upload", no_parts)
+    with pytest.raises(StorageUnavailableError, match="has lost the parts of"):
+        add_file(storage, b"x" * 20 * MIB)
+    assert storage.files.all_of("a") == [made]
+
+
 def test_a_claim_is_valid_until_its_time_is_over(bucket: Bucket) -> None:
     first = storage_of_bucket(bucket, SystemClock())
     _, where = add_batch(first, b"x\n", endpoint="/v1/completions")
@@ -228,6 +266,14 @@ def test_keys_of_strangers_are_refused_in_one_sentence() -> None:
         httpx.post(f"{url}/moto-api/reset-auth", content=b"0", timeout=60).raise_for_status()
         with pytest.raises(StorageRefusedError, match="it does not know the access key"):
             check_bucket(bucket)
+
+
+def test_the_log_has_no_credentials_at_any_level(s3_url: str) -> None:
+    settings = S3Settings(bucket=new_bucket(s3_url).name, endpoint_url=s3_url).model_dump_json()
+    credentials = json.dumps(CREDENTIALS | {SESSION_TOKEN: "hidden-token"})
+    command = [sys.executable, "-c", LOGS_ALL, settings, credentials]
+    log = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert "the last line" in log and "hidden" not in log
 
 
 def test_credentials_for_engines_are_not_taken(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

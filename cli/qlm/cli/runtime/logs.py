@@ -41,7 +41,7 @@ def log_to_stderr(level: int, log_format: LogFormat = "text") -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else _TEXT)
     logging.basicConfig(level=level, handlers=[handler])
-    for library in ("uvicorn", "opentelemetry"):
+    for library in ("uvicorn", "opentelemetry", "botocore", "urllib3"):  # botocore logs session tokens
         logging.getLogger(library).setLevel(max(level, logging.WARNING))
     logging.getLogger("pika").setLevel(max(level, logging.CRITICAL))
     if log_format == "json":

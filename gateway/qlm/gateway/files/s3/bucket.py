@@ -195,10 +195,14 @@ class Bucket:
         return str(self._call(self._client.upload_part, Body=data, **call)["ETag"])
 
     def end_parts(self, key: str, upload: str, etags: list[str]) -> None:
-        """Make an object of all parts."""
+        """Make an object of all parts; one that is there is of an earlier try, whose answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
         call = {"Bucket": self.name, "Key": self._key(key), "UploadId": upload}
-        self._call(self._client.complete_multipart_upload, MultipartUpload={"Parts": parts}, **call)
+        try:
+            self._call(self._client.complete_multipart_upload, MultipartUpload={"Parts": parts}, **call)
+        except FileNotFoundError as error:
+            if self.size_bytes(key) is None:
+                raise StorageUnavailableError(f"{self.where} has lost the parts of {key}") from error
 
     def abort_parts(self, key: str, upload: str) -> None:
         """Delete the parts of an object that does not come."""

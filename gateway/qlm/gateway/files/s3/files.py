@@ -56,8 +56,7 @@ class S3Incoming:
             ValueError: The content was discarded.
         """
         with self._lock:
-            if self._discarded:
-                raise ValueError("the content was discarded")
+            self._check_open()
             self._buffer += data
             self._size_bytes += len(data)
             while len(self._buffer) >= PART_BYTES:
@@ -65,8 +64,13 @@ class S3Incoming:
                 del self._buffer[:PART_BYTES]
 
     def keep(self, name: str, purpose: str, lifetime_s: int) -> StoredFile:
-        """Make a file of it, durably: whole, or not at all."""
+        """Make a file of it, durably: whole, or not at all.
+
+        Raises:
+            ValueError: The content was discarded.
+        """
         with self._lock:
+            self._check_open()
             self._end_content()
         return self._files.add(self._tenant, self._id, self._size_bytes, name, purpose, lifetime_s)
 
@@ -79,6 +83,10 @@ class S3Incoming:
             if upload is not None:
                 with contextlib.suppress(QlmError):
                     self._bucket.abort_parts(self._key, upload)
+
+    def _check_open(self) -> None:
+        if self._discarded:
+            raise ValueError("the content was discarded")
 
     def _end_content(self) -> None:
         if self._upload is None:

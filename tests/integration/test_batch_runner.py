@@ -11,11 +11,12 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
-from qlm.gateway.batches.runner import batches_running
+from qlm.gateway.batches.runner import BatchRunner, batches_running
 from qlm.gateway.files.disk.life_lock import LifeLock
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
@@ -210,6 +211,31 @@ async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gatew
         assert await ended(storage, good) == ["completed"]
         await until(lambda: opened_below(bad) == [])
     assert list(bad.glob("claim-*")) == []
+
+
+async def test_a_deletion_that_fails_is_neither_tried_at_each_look_nor_keeps_another_from_its_turn(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept, looks = list[str](), 0
+
+    def fail() -> None:
+        swept.append("files")
+        raise StorageUnavailableError("it does not allow it")
+
+    def look() -> dict[str, str]:
+        nonlocal looks
+        looks += 1
+        return {}
+
+    monkeypatch.setattr(storage.files, "sweep", fail)
+    monkeypatch.setattr(storage.batches, "sweep", lambda kept_s: swept.append("batches"))
+    monkeypatch.setattr(storage.batches, "open_places", look)
+    fast = replace(storage, pace=replace(storage.pace, scan_s=0.01, sweep_s=60))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(BatchRunner(gateway, fast, {ENDPOINT: refuse}).run())
+        await until(lambda: looks > 10)
+        task.cancel()
+    assert swept == ["files", "batches"]
 
 
 def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(storage: Storage) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from qlm.domain.ports.outbox import EndEvent
@@ -54,11 +55,11 @@ class BatchRunner:
                 now_s = asyncio.get_running_loop().time()
                 try:
                     await self._scan()
-                    if now_s - swept_s >= pace.sweep_s:
-                        await self._storage.call(self._sweep)
-                        swept_s = now_s
                 except Exception as error:
                     self._gateway.faults.note(_log, error, "cannot look for batches")
+                if now_s - swept_s >= pace.sweep_s:
+                    swept_s = now_s  # one that fails costs as many calls: it is not tried at each look
+                    await self._sweep()
                 await asyncio.sleep(pace.scan_s)
         finally:
             await end_tasks(list(self._running.values()))
@@ -119,9 +120,13 @@ class BatchRunner:
             await self._gateway.store.add_end(event)
         await self._storage.call(self._storage.batches.close, place)
 
-    def _sweep(self) -> None:
-        self._storage.files.sweep()
-        self._storage.batches.sweep(self._storage.limits.kept_s)
+    async def _sweep(self) -> None:
+        files, batches = self._storage.files.sweep, self._storage.batches.sweep
+        for sweep in (files, partial(batches, self._storage.limits.kept_s)):
+            try:
+                await self._storage.call(sweep)
+            except Exception as error:  # the other one can be done all the same
+                self._gateway.faults.note(_log, error, "cannot delete files and batches that have expired")
 
 
 async def run_batches(gateway: Gateway, routes: LineRoutes) -> None:

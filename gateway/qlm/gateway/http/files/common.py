@@ -33,7 +33,7 @@ def storage_of(gateway: Gateway) -> Storage:
         ApiError: It keeps none.
     """
     if gateway.storage is None:
-        message = "this gateway keeps no files; expected files.dir in its configuration"
+        message = "this gateway keeps no files; expected files.dir or files.s3 in its configuration"
         raise ApiError(status=404, message=message, code="files_not_kept")
     return gateway.storage
 

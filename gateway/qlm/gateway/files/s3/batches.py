@@ -95,7 +95,7 @@ class S3Batches:
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
         found = self._places(f"{tenant_name(tenant)}/{_BATCHES}/").values()
-        return sum("end.json" not in names for names in found)
+        return sum("batch.json" in names and "end.json" not in names for names in found)
 
     def cancel(self, tenant: str, id: str) -> None:
         """Ask that a batch be cancelled."""

@@ -29,6 +29,8 @@ _SETTINGS: Final = (
 _NOT_ALLOWED: Final = "it does not allow it: the credentials need get, put, delete and list in the bucket"
 _ELSEWHERE: Final = "the bucket is in another region: set files.s3.region"
 
+_UNKNOWN_CALL: Final = "it lacks a call that files and batches need, such as writes under a condition"
+
 _REFUSED: Final = {
     "AccessDenied": _NOT_ALLOWED,
     "AllAccessDisabled": _NOT_ALLOWED,
@@ -37,6 +39,8 @@ _REFUSED: Final = {
     "ExpiredToken": "the session token has expired",
     "InvalidToken": "the session token is not valid",
     "NoSuchBucket": "there is no such bucket",
+    "NotImplemented": _UNKNOWN_CALL,
+    "501": _UNKNOWN_CALL,
     "PermanentRedirect": _ELSEWHERE,
     "AuthorizationHeaderMalformed": _ELSEWHERE,
     "301": _ELSEWHERE,

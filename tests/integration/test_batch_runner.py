@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import io
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
 import orjson
@@ -17,6 +19,7 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
+from qlm.gateway.files.disk.claim import DiskClaim
 from qlm.gateway.files.disk.life_lock import LifeLock
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
@@ -25,6 +28,7 @@ from qlm.gateway.http.app import create_app
 from qlm.gateway.sessions.gateway import Gateway
 from support.full_disk import full_disk
 from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.hanging_file import HangingFile
 from support.stored_batches import add_batch, folder_of
 
 ENDPOINT: Final = "/v1/completions"
@@ -211,6 +215,23 @@ async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gatew
         assert await ended(storage, good) == ["completed"]
         await until(lambda: opened_below(bad) == [])
     assert list(bad.glob("claim-*")) == []
+
+
+async def test_a_stop_while_a_read_of_the_input_hangs_holds_up_nothing(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_batch(storage)
+    file, first = HangingFile(), [io.BytesIO(CONTENT)]  # the check of the input, then its run
+    monkeypatch.setattr(DiskClaim, "input", lambda _: first.pop() if first else io.BufferedReader(file))
+    late = Timer(5, file.go.set)
+    late.start()
+    async with batches_running(gateway, {ENDPOINT: refuse}):
+        await until(file.reading.is_set)
+    held_up = file.go.is_set()
+    file.go.set()
+    late.cancel()
+    assert not held_up
+    await until(lambda: file.closed)
 
 
 async def test_a_deletion_that_fails_is_neither_tried_at_each_look_nor_keeps_another_from_its_turn(

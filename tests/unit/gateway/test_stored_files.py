@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from threading import Event, Timer
+from threading import Timer
 from typing import Any, Final
 
 import pytest
@@ -21,6 +21,7 @@ from qlm.gateway.http.files.files import chunks
 from qlm.gateway.http.files.upload import Upload, receive
 from support.full_disk import full_disk
 from support.gateway import until
+from support.hanging_file import HangingFile
 from support.stored_batches import add_file
 
 DAY_S: Final = 86_400
@@ -111,21 +112,6 @@ def test_old_content_of_which_nothing_is_known_is_deleted(storage: Storage, root
         os.utime(path, (known.stat().st_atime, known.stat().st_mtime - 2 * DAY_S))
     storage.files.sweep()
     assert (known.exists(), old.exists(), recent.exists()) == (True, False, True)
-
-
-class HangingFile(io.RawIOBase):
-    """A file whose read ends when it is let go."""
-
-    def __init__(self) -> None:
-        self.reading, self.go = Event(), Event()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self.reading.set()
-        self.go.wait()
-        return 0
 
 
 async def test_a_client_that_leaves_while_a_read_hangs_holds_up_no_other(storage: Storage) -> None:

@@ -33,7 +33,7 @@ class DaemonThreads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     result = fn(*args, **kwargs)
-                except BaseException as error:  # whoever waits for the call gets it
+                except BaseException as error:  # for the one that waits for the call
                     future.set_exception(error)
                 else:
                     future.set_result(result)

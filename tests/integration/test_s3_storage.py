@@ -205,14 +205,15 @@ def test_a_conditional_write_whose_answer_was_lost_has_won(bucket: Bucket) -> No
 def test_an_upload_whose_last_answer_was_lost_is_whole(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complete, lost = bucket._client.complete_multipart_upload, {"Error": {"Code": "NoSuchUpload"}}
+    complete = bucket._client.complete_multipart_upload
+    lost: Any = {"Error": {"Code": "NoSuchUpload"}}
 
     def second_try(**call: Any) -> None:
         complete(**call)
-        raise ClientError(lost, "CompleteMultipartUpload")  # type: ignore[arg-type]
+        raise ClientError(lost, "CompleteMultipartUpload")
 
     def no_parts(**_: Any) -> None:
-        raise ClientError(lost, "CompleteMultipartUpload")  # type: ignore[arg-type]
+        raise ClientError(lost, "CompleteMultipartUpload")
 
     monkeypatch.setattr(bucket._client, "complete_multipart_upload", second_try)
     storage = storage_of_bucket(bucket, SystemClock())

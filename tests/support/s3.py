@@ -8,11 +8,11 @@ claims are played one after the other.
 import contextlib
 import importlib.util
 import os
-import subprocess
 import sys
-import time
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 
@@ -21,9 +21,10 @@ from qlm.gateway.files.s3.errors import ACCESS_KEY, SECRET_KEY
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.s3.storage import bucket_of
 from support.ports import free_port
+from support.process import ServerProcess
 
 CREDENTIALS = {ACCESS_KEY: "access", SECRET_KEY: "hidden-secret"}
-START_S = 60
+START_S = 60.0
 
 
 def missing() -> str | None:
@@ -38,10 +39,11 @@ def running_s3() -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=dict(os.environ), **quiet) as server:  # type: ignore[call-overload]
+    with tempfile.TemporaryDirectory(prefix="qlm-s3-") as folder:
+        server = ServerProcess("s3", command, env=os.environ, folder=Path(folder))
         try:
-            _wait(url)
+            server.start()
+            server.wait_ready(lambda: _answers(url), timeout_s=START_S)
             yield url
         finally:
             server.kill()
@@ -60,14 +62,8 @@ def bucket_again(url: str, bucket: Bucket) -> Bucket:
     return bucket_of(S3Settings(bucket=bucket.name, prefix="qlm/", endpoint_url=url), CREDENTIALS)
 
 
-def _wait(url: str) -> None:
-    until_s = time.monotonic() + START_S
-    while True:
-        try:
-            httpx.get(f"{url}/moto-api/data.json", timeout=START_S)
-        except httpx.TransportError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/moto-api/data.json", timeout=START_S).is_success
+    except httpx.TransportError:
+        return False

@@ -1,6 +1,7 @@
 """The place for files and batches that the configuration names."""
 
 import asyncio
+import importlib.util
 import logging
 
 from qlm.cli.config.errors import ConfigError
@@ -71,7 +72,5 @@ def _in_bucket(config: Config, settings: S3Settings, clock: Clock) -> Storage:
 
 
 def _check_installed() -> None:
-    try:
-        import botocore  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"files.s3 needs botocore: {extra_hint('s3')}") from error
+    if importlib.util.find_spec("botocore") is None:
+        raise ConfigError(f"files.s3 needs botocore: {extra_hint('s3')}")

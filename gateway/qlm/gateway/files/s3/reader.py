@@ -1,9 +1,12 @@
 """Content of an object, read in ranges: any size in bounded memory."""
 
 import io
-from typing import BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from qlm.gateway.files.s3.bucket import Bucket
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PIECE_BYTES: Final = 1024 * 1024
 """Bytes that are read at a time."""
@@ -30,9 +33,10 @@ class _Ranges(io.RawIOBase):
         self._at = max(base + offset, 0)
         return self._at
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._next(len(buffer))
-        buffer[: len(data)] = data
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        data = self._next(len(view))
+        view[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:

@@ -151,7 +151,7 @@ async def test_a_paused_batch_without_lines_in_work_is_left(gateway: Gateway, st
         storage.batches.pause("a", folder.name)
         with pytest.raises(BatchPausedError):
             await run
-    assert opened_below(folder) == []
+    await until(lambda: opened_below(folder) == [])
     slots.release()
     assert not slots.locked()
 

@@ -35,6 +35,7 @@ def measured_by(engine: VirtualEngine, grid: Grid, context_tokens: int = 8192) -
         engine,
         batched_tokens_max=grid.batched_tokens_max,
         context_tokens=context_tokens,
+        async_scheduling=engine.async_scheduling,
         clock_ns=engine.now_ns,
         rng=random.Random(1),
     )

@@ -25,6 +25,7 @@ class VirtualEngine:
     """Engine of a profile; its clock is that of the running loop."""
 
     def __init__(self, profile: Profile, *, batched_tokens_max: int | None = None) -> None:
+        self.async_scheduling = profile.async_scheduling
         wanted = batched_tokens_max or profile.batched_tokens_max
         options = EmulateOptions(model="m", accelerator="X", batched_tokens_max=wanted)
         self._emulator = Emulator(

@@ -264,8 +264,9 @@ def test_an_answer_cut_short_is_an_error_and_no_measurement() -> None:
 def test_no_two_prompts_share_their_first_block() -> None:
     engine = ScriptedEngine()
     prober = Prober(
-        engine, batched_tokens_max=2048, context_tokens=8192, clock_ns=lambda: 0, rng=random.Random(1)
-    )
+        engine, batched_tokens_max=2048, context_tokens=8192, async_scheduling=True, clock_ns=lambda: 0,
+        rng=random.Random(1),
+    )  # fmt: skip
 
     async def scenario() -> None:
         async with prober.decoding(Cell(30, 16), 8):

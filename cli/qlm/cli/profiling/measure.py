@@ -1,10 +1,13 @@
 """Measurement of a live engine: durations of its iterations, with prompts, decodes and both.
 
 Some requests decode all the time. Each of their tokens ends an iteration, so the time between two tokens is
-one iteration, without network latency, and whether or not the engine puts the next iteration together before
-the present one ends. A prompt that arrives is computed in the iteration whose end brings its first token;
-a prompt longer than the token budget, in the last ones up to that. Prompts that are to share an iteration
-arrive while a long one keeps the engine busy.
+one iteration, without network latency. A prompt that arrives is computed in the iteration whose end brings
+its first token; a prompt longer than the token budget, in the last ones up to that. Prompts that are to share
+an iteration arrive while a long one keeps the engine busy.
+
+An engine that schedules ahead delivers the token before a prompt late (`timing.without_delay`). There the
+iteration before the prompts must have been one of decodes only: the one before that took no longer than usual
+or, behind a long prompt, ended with the first token of that.
 """
 
 import asyncio
@@ -17,7 +20,14 @@ from typing import Final
 
 from qlm.cli.profiling.grid import DROPPED_TOKENS, Cell, Grid, answer_tokens
 from qlm.cli.profiling.stream import Stream
-from qlm.cli.profiling.timing import are_chunks, iterations_until, steady_ms
+from qlm.cli.profiling.timing import (
+    are_chunks,
+    iterations_until,
+    steady_ms,
+    token_at,
+    was_decode,
+    without_delay,
+)
 from qlm.domain.ports.engine import Engine, EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.points import FitPoint
@@ -64,6 +74,7 @@ class Prober:
         *,
         batched_tokens_max: int,
         context_tokens: int,
+        async_scheduling: bool,
         clock_ns: Callable[[], int],
         rng: random.Random,
     ) -> None:
@@ -73,12 +84,14 @@ class Prober:
             engine: Engine to measure.
             batched_tokens_max: Largest number of tokens in one iteration.
             context_tokens: Largest number of prompt plus output tokens.
+            async_scheduling: It puts the next iteration together before the present one ends.
             clock_ns: A monotonic clock.
             rng: Source of prompts. It must differ from run to run, or the prefix cache contains them.
         """
         self._engine = engine
         self._batched_tokens_max = batched_tokens_max
         self._context_tokens = context_tokens
+        self._async_scheduling = async_scheduling
         self._clock_ns = clock_ns
         self._rng = rng
         self._lead_s = 0.0
@@ -132,20 +145,31 @@ class Prober:
     async def _try_prompts(
         self, cell: Cell, streams: Sequence[Stream], number: int, tokens: int, decode_ms: float
     ) -> dict[Key, FitPoint]:
-        firsts = await self._together(cell, number, tokens)
+        firsts, blocked_ns = await self._together(cell, number, tokens, decode_ms)
         if any(stream.received == stream.tokens_max for stream in streams):
             return {}  # the engine was so slow to answer that requests of the batch have ended
         await asyncio.gather(*(stream.until(stream.received + 1) for stream in streams[:_METRONOMES]))
         each = self._batched_tokens_max - cell.decodes
         count = -(-number * tokens // each)
         timed = [
-            [iterations_until(stream.arrivals, at_ns, count) for at_ns in (min(firsts), max(firsts))]
+            [iterations_until(stream.arrivals, at_ns, count, 2) for at_ns in (min(firsts), max(firsts))]
             for stream in streams[:_METRONOMES]
         ]
         known = [first for first, last in timed if first is not None and first == last]
         if len(known) < len(timed):
             return {}
-        times = [statistics.median(column) for column in zip(*(one for one, _ in known), strict=True)]
+        earlier, *times = [
+            statistics.median(column) for column in zip(*(one for one, _ in known), strict=True)
+        ]
+        if self._async_scheduling:
+            if blocked_ns is None:
+                apart = was_decode(earlier, decode_ms)
+            else:
+                ended = streams[0].arrivals
+                apart = token_at(ended, min(firsts)) > token_at(ended, blocked_ns) + 1
+            if not apart:
+                return {}
+            times = without_delay(times, decode_ms)
         if number == 1 and not are_chunks(times, decode_ms):
             return {}
         context = cell.context + known[0][1] - count
@@ -156,17 +180,24 @@ class Prober:
             found[key] = FitPoint(number, new, at * each, cell.decodes, context + at, times[1 + at])
         return found
 
-    async def _together(self, cell: Cell, number: int, tokens: int) -> list[int]:
-        """Submit prompts at once, several of them behind a long one; return times of their first tokens."""
-        blocker = None
-        if number > 1:
-            blocker = asyncio.ensure_future(self.first_token_ns(self._blocker_tokens(cell.decodes)))
-            await asyncio.sleep(self._lead_s)
+    async def _together(
+        self, cell: Cell, number: int, tokens: int, decode_ms: float
+    ) -> tuple[list[int], int | None]:
+        """Submit prompts at once, several of them behind a long one.
+
+        Returns:
+            Times of their first tokens, and that of the long one.
+        """
+        if number == 1:
+            return [await self.first_token_ns(tokens)], None
+        blocker = asyncio.ensure_future(self.first_token_ns(self._blocker_tokens(cell.decodes)))
+        # Scheduled ahead, the long one begins two iterations after its arrival at the latest.
+        await asyncio.sleep(self._lead_s + (2 * decode_ms / 1e3 if self._async_scheduling else 0))
         try:
-            return list(await asyncio.gather(*(self.first_token_ns(tokens) for _ in range(number))))
+            firsts = list(await asyncio.gather(*(self.first_token_ns(tokens) for _ in range(number))))
         finally:
-            if blocker is not None:
-                await blocker
+            blocked_ns = await blocker
+        return firsts, blocked_ns
 
     def _blocker_tokens(self, decodes: int) -> int:
         return min(self._batched_tokens_max - decodes, self._context_tokens - 2)

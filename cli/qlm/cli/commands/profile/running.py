@@ -24,7 +24,7 @@ from qlm.cli.profiling.grid import Grid, choose_grid
 from qlm.cli.profiling.identify import describe
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
 from qlm.cli.profiling.saving import kept_points, reserve, save
-from qlm.cli.profiling.settings import FACTS, SETTINGS, choose_settings
+from qlm.cli.profiling.settings import FACTS, SETTINGS, Settings, choose_settings
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.beyond import beyond_fit
@@ -98,7 +98,7 @@ async def profile_engine(
             source = Source(SourceKind.MEASURED, identity.measured)
             times = await measure_swap(engine, time.monotonic_ns)
             facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
-        measured, windows = await _measure(engine, capacity, grid, console, on_pass)
+        measured, windows = await _measure(engine, capacity, grid, settings, console, on_pass)
     finally:
         await engine.close()
     with kept_points(out, measured.points):
@@ -117,6 +117,7 @@ async def _measure(
     engine: VllmEngine,
     capacity: EngineCapacity,
     grid: Grid,
+    settings: Settings,
     console: Console,
     on_pass: Callable[[], Awaitable[None]],
 ) -> tuple[Measured, list[Window]]:
@@ -124,6 +125,7 @@ async def _measure(
         engine,
         batched_tokens_max=grid.batched_tokens_max,
         context_tokens=capacity.context_tokens,
+        async_scheduling=settings.async_scheduling,
         clock_ns=time.monotonic_ns,
         rng=random.Random(),
     )

@@ -1,6 +1,6 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench chaos soak upgrade format rpc lock chart clean
+.PHONY: help serve serve-vllm test check unit bench chaos soak vllm-gpu upgrade format rpc lock chart clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -76,6 +76,11 @@ soak: ## simulate the whole system under faults with SEEDS seeds; property tests
 	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m simulation --seeds $(SEEDS) $(ARGS)
 	@HYPOTHESIS_PROFILE=soak .venv/bin/python -m pytest -q -n auto --timeout 3600 -m "hypothesis and not servers and not vllm"
+
+vllm-gpu: ## run the tests of QLM's scheduler in a vLLM on this machine's GPU (about 10 GB to install)
+	@scripts/setup.sh dev
+	@scripts/install_vllm_gpu.sh
+	@QLM_TEST_GPU=1 .venv/bin/python -m pytest -q -m vllm tests/contract/test_vllm_scheduler.py
 
 upgrade: ## stop and start every part in turn, under load, as an update does (FROM=WHEEL, ARGS="...")
 	@scripts/setup.sh dev

@@ -1,4 +1,4 @@
-"""QLM's scheduler inside a real vLLM 0.32 on the CPU: float32, greedy, one engine for all tests."""
+"""QLM's scheduler inside a real vLLM 0.32: float32, greedy, one engine for all tests of a way to schedule."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from qlm.agents.batching.sent_objective import Objective
+from qlm.agents.engines.command import offloading
 from qlm.agents.engines.scheduler_path import scheduler_path
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.cli.config.settings import parse_config
@@ -54,8 +55,15 @@ class Answer:
     finish: str | None = None
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+OFFLOADED: Final = ("--kv-transfer-config", offloading(64 * 2**20))
+MODES: Final[dict[str, tuple[str, ...]]] = {"synchronous": ("--no-async-scheduling",)} | (
+    {"asynchronous": (), "offloading": OFFLOADED} if vllm_cpu.GPU else {}
+)
+"""How the engine schedules, and its arguments for that; the CPU build knows one way only."""
+
+
+@pytest.fixture(scope="module", params=MODES)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     need(vllm_cpu.missing())
     folder = tmp_path_factory.mktemp("scheduler")
     report = folder / "report.json"
@@ -64,7 +72,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         max_model_len=960,
         max_num_seqs=32,
         kv_cache_bytes=KV_BYTES,
-        extra_args=("--scheduler-cls", SCHEDULER_CLASS, "--no-async-scheduling"),
+        extra_args=("--scheduler-cls", SCHEDULER_CLASS, *MODES[request.param]),
         pythonpath=(str(scheduler_path(folder)), str(TESTS)),
         env=((VARIABLE, settings.text()), (REPORT_VARIABLE, str(report))),
     )

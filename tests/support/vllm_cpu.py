@@ -14,8 +14,12 @@ from support.ports import free_port
 from support.process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venv-vllm/bin/python"
-STAMP = ROOT / ".venv-vllm/.qlm-vllm"
+GPU = bool(os.environ.get("QLM_TEST_GPU"))
+"""Run vLLM on this machine's GPU instead."""
+
+VENV = ROOT / (".venv-vllm-gpu" if GPU else ".venv-vllm")
+PYTHON = VENV / "bin/python"
+STAMP = VENV / ".qlm-vllm"
 SCRIPTS = ROOT / "scripts/vllm_cpu"
 
 
@@ -43,9 +47,9 @@ class VllmOptions:
 
 def missing() -> str | None:
     """Say what to install, or None when vLLM is there."""
-    return (
-        None if STAMP.exists() else "vLLM for the CPU is not installed (scripts/install_vllm_cpu.sh does it)"
-    )
+    kind = "gpu" if GPU else "cpu"
+    found = STAMP.exists()
+    return None if found else f"vLLM ({kind}) is not installed (scripts/install_vllm_{kind}.sh does it)"
 
 
 def tiny_model(seed: int = 0, *, closes: bool = False) -> Path:
@@ -117,7 +121,7 @@ def running_vllm(options: VllmOptions | None = None) -> Iterator[VllmServer]:
 
 def _command_line(options: VllmOptions, port: int) -> list[str]:
     model = str(options.model or tiny_model(options.model_seed))
-    if options.plain:
+    if options.plain or GPU:  # CUDA forbids to fork
         start = [str(PYTHON.with_name("vllm")), "serve", model]
     else:
         start = [str(PYTHON), str(SCRIPTS / "fast_serve.py"), "--model", model]
@@ -136,14 +140,14 @@ def _command_line(options: VllmOptions, port: int) -> list[str]:
 
 
 def _environment(options: VllmOptions) -> dict[str, str]:
+    path = options.pythonpath if GPU else (str(SCRIPTS), *options.pythonpath)
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(SCRIPTS), *options.pythonpath)),
+        "PYTHONPATH": os.pathsep.join(path),
         "PYTHONFAULTHANDLER": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
+        **({} if GPU else {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}),
         **dict(options.env),
     }

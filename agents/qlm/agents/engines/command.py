@@ -112,7 +112,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--dtype": settings.dtype,
         "--generation-config": None if settings.generation_config == "auto" else settings.generation_config,
         "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
-        "--kv-transfer-config": _offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
+        "--kv-transfer-config": offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
     }
     switch = "--enforce-eager" if settings.cpu else "--enable-sleep-mode"
     argv = [
@@ -144,7 +144,8 @@ def _sets_parallelism(extra: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in _PARALLELISM for word in extra)
 
 
-def _offloading(size_bytes: int) -> str:
+def offloading(size_bytes: int) -> str:
+    """Return the `--kv-transfer-config` for KV blocks in host memory."""
     # Two settings differ from the connector's defaults: it would offload prompts only, so that the output of
     # a resumed request would be recomputed, and a failed load would fail its request.
     return json.dumps(

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
+from qlm.rct_estimator.profiles.points import errors as point_errors
+from qlm.simulator.evaluation.fidelity import Errors
 from scripts.shipped_profiles.accuracy import error, predicted_ms
-from scripts.shipped_profiles.profiles import WANTED, file_name
+from scripts.shipped_profiles.logs import LOGS, iterations, judged
+from scripts.shipped_profiles.profiles import WANTED, built_profile, file_name
 from scripts.shipped_profiles.published import TABLES, Batch, FirstToken, Pace, Row, Table
 
 
 def profile_accuracy_page() -> str:
-    return "\n".join([*head(), *summary(), *details()]) + "\n"
+    return "\n".join([*head(), *summary(), *logs(), *details()]) + "\n"
 
 
 def head() -> list[str]:
@@ -47,6 +50,43 @@ def summary() -> list[str]:
             f" | {engines} |"
         )
     return [*lines, ""]
+
+
+def logs() -> list[str]:
+    mean, largest = point_errors(built_profile("llama-3-8b", "H100", 1).iteration, iterations())
+    lines = [
+        "## Logs of llama-3-8b on 1 x H100, vLLM 0.32",
+        "",
+        "Judges `llama-3-8b-h100.yaml` by what clients of a running engine saw. Constants of the H100 came"
+        f" from timed iterations of the same machine ({100 * mean:.1f} % mean error, {100 * largest:.1f} %"
+        " at most), and none from these logs. Below, `each` is the mean over requests of the error without"
+        " sign.",
+        "",
+        "| log | requests | TTFT, mean | each | TPOT, mean | each | E2E, mean | each | served per second |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, what in LOGS.items():
+        level = judged(name)
+        columns = [cell for each in (level.ttft, level.tpot, level.e2e) for cell in both(each)]
+        rate = (
+            f"{level.log_rps:.1f} ({percent(level.rate_error)})" if level.log_rps and level.rate_error else ""
+        )
+        lines.append(f"| {what} | {level.requests} | {' | '.join(columns)} | {rate} |")
+    return [
+        *lines,
+        "",
+        "The engine of the last two served 3,900 and 11,000 tokens per second to one client. What held it up"
+        " there (the server's process that sends tokens, the client, or this start of the engine) was not"
+        " found out; the profile has no term for it.",
+        "",
+    ]
+
+
+def both(errors: Errors | None) -> tuple[str, str]:
+    """Return the error of the mean, and the mean error of each request."""
+    if errors is None or errors.error["mean"] is None or errors.each is None:
+        return "", ""
+    return percent(errors.error["mean"]), f"{100 * errors.each:.1f} %"
 
 
 def details() -> Iterator[str]:

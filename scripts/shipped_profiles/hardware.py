@@ -44,7 +44,11 @@ class Hardware:
         kv_share_grouped: The same with several.
         kv_source: Where these come from.
         host_ms: Time per iteration that neither hides the other.
+        host_source: Where that comes from.
         sequence_ms: Time per sequence beside its output projection.
+        sequence_source: Where that comes from.
+        reserved_bytes: Memory of a GPU for activations and CUDA graphs.
+        reserved_source: Where that comes from.
         links: All-reduce by number of GPUs.
         uncertainty: Of times of one GPU: floor, slope, KV, square.
     """
@@ -66,7 +70,11 @@ class Hardware:
     kv_share_grouped: float
     kv_source: str
     host_ms: float
+    host_source: str
     sequence_ms: float
+    sequence_source: str
+    reserved_bytes: int
+    reserved_source: str
     links: dict[int, Link]
     uncertainty: tuple[float, float, float, float]
 
@@ -87,6 +95,16 @@ A6000_V1: Final = (
     "https://ld-singh.github.io/ai-factory-ops-lab/portfolio-lab/06-validation-reports/"
     "inference-benchmark-report/"
 )
+OWN_H100: Final = (
+    "measured with Llama-3-8B, random weights, under vLLM 0.32.0 on one H100 80GB HBM3;"
+    " see docs/profile-sources.md"
+)
+GRAPHS_H200: Final = (
+    "an estimate: graphs of Llama-3.1-8B took 0.73 GB on an H200."
+    " https://github.com/ssaketh-ch/llama31b-benchmark/blob/72703baa/results/accuracy/acc_baseline/run_1/run.log"
+)
+HOST_ASSUMED: Final = "an assumption; no measurement separates it from the layers"
+SEQUENCE_AS_H100: Final = "an estimate: somewhat more than the 0.0036 ms measured on an H100"
 FA2: Final = "https://arxiv.org/abs/2307.08691"
 FA3: Final = "https://arxiv.org/abs/2407.08608"
 NCCL_A100: Final = "small messages as in vLLM's custom all-reduce, large ones as Vidur's of 4096 tokens"
@@ -115,7 +133,11 @@ A10: Final = Hardware(
     kv_share_grouped=0.7,
     kv_source=f"the shares of the A100, from the growth of latency with context ({ARGONNE})",
     host_ms=0.3,
-    sequence_ms=0.012,
+    host_source=HOST_ASSUMED,
+    sequence_ms=0.005,
+    sequence_source=SEQUENCE_AS_H100,
+    reserved_bytes=1_500_000_000,
+    reserved_source=GRAPHS_H200,
     links={
         2: Link(
             fixed_ms=0.03,
@@ -150,7 +172,11 @@ A100: Final = Hardware(
         f" 0.90 and 0.96 for Llama-2-7B, 0.58 and 0.60 with grouped heads in kernels of 2024 ({ARGONNE})"
     ),
     host_ms=0.2,
-    sequence_ms=0.012,
+    host_source=HOST_ASSUMED,
+    sequence_ms=0.005,
+    sequence_source=SEQUENCE_AS_H100,
+    reserved_bytes=1_500_000_000,
+    reserved_source=GRAPHS_H200,
     links={
         2: Link(fixed_ms=0.008, bytes_per_s=175e9, source=f"{NCCL_A100} ({VIDUR})"),
         4: Link(fixed_ms=0.010, bytes_per_s=111e9, source=f"{NCCL_A100} ({VIDUR})"),
@@ -173,19 +199,17 @@ H100: Final = Hardware(
     compute_share=0.645,
     compute_shares_wide={1: 0.645, 2: 0.64, 4: 0.62},
     compute_source=f"what Vidur's linear layers reach on the H100 with 2048 and 4096 tokens ({VIDUR})",
-    attention_share=0.45,
-    attention_source=(
-        f"FlashAttention 3, head width 128, causal: 400 to 600 TFLOPS from 1k to 8k tokens ({FA3})"
-    ),
-    kv_share=0.75,
-    kv_share_grouped=0.65,
-    kv_source=(
-        "an estimate: for FlashAttention 3 over pages on an H100 its authors report almost the whole"
-        " bandwidth, a user 0.54 (https://github.com/Dao-AILab/flash-attention/issues/1572); less with"
-        " grouped heads, where a tuned kernel reaches 0.83 on an H200 (https://github.com/tile-ai/TileOPs/pull/2136)"
-    ),
-    host_ms=0.2,
-    sequence_ms=0.012,
+    attention_share=0.73,
+    attention_source=f"prompts of up to 4000 tokens, {OWN_H100}",
+    kv_share=0.9,
+    kv_share_grouped=0.96,
+    kv_source=(f"0.96 with grouped heads, {OWN_H100}; 0.9 with one query head per KV head, as on the A100"),
+    host_ms=0.17,
+    host_source=f"what remains of iterations, {OWN_H100}",
+    sequence_ms=0.0036,
+    sequence_source=f"growth with the batch, {OWN_H100}",
+    reserved_bytes=2_920_000_000,
+    reserved_source=f"what vLLM kept, {OWN_H100}",
     links={
         2: Link(
             fixed_ms=0.006,
@@ -205,7 +229,7 @@ H100: Final = Hardware(
             ),
         ),
     },
-    uncertainty=(0.06, 0.1, 0.25, 0.25),
+    uncertainty=(0.03, 0.08, 0.1, 0.2),
 )
 
 HARDWARE: Final = {each.name: each for each in (A10, A100, H100)}

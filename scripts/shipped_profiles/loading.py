@@ -9,7 +9,6 @@ from scripts.shipped_profiles.models import WEIGHTS_BILLION, Shape
 
 BLOCK_TOKENS: Final = 16
 MEMORY_SHARE: Final = 0.92
-RESERVED_BYTES: Final = 1_500_000_000
 
 SLEEP_MODE: Final = "https://blog.vllm.ai/2025/10/26/sleep-mode.html"
 GEN_5: Final = "Twice the A100's, since PCIe Gen5 has twice the rate of Gen4: "
@@ -44,17 +43,16 @@ def memory(model: str, shape: Shape, hardware: Hardware, gpus: int) -> Figures:
     """Return sizes of weights, memory and KV cache."""
     weights, billion = weights_bytes(model), WEIGHTS_BILLION[model]
     total = gpus * hardware.memory_bytes
-    kv_bytes = MEMORY_SHARE * total - weights - gpus * RESERVED_BYTES
+    kv_bytes = MEMORY_SHARE * total - weights - gpus * hardware.reserved_bytes
     blocks = int(kv_bytes / shape.kv_bytes_per_token / BLOCK_TOKENS)
     per_token = (
         f"{shape.layers} layers x {shape.kv_heads} KV heads x {shape.head_dim} x 2 (K and V) x 2 bytes"
         " (16-bit), from the model's configuration."
     )
     kv_text = (
-        "(0.92 x memory - weights - 1.5 GB of activations and CUDA graphs per GPU) / bytes per token, rounded"
-        " down to whole blocks; 0.92 is vLLM's default --gpu-memory-utilization. The 1.5 GB are an estimate:"
-        " graphs of Llama-3.1-8B took 0.73 GB on an H200."
-        " https://github.com/ssaketh-ch/llama31b-benchmark/blob/72703baa/results/accuracy/acc_baseline/run_1/run.log"
+        f"(0.92 x memory - weights - {hardware.reserved_bytes / 1e9:g} GB of activations and CUDA graphs per"
+        " GPU) / bytes per token, rounded down to whole blocks; 0.92 is vLLM's default"
+        f" --gpu-memory-utilization. The {hardware.reserved_bytes / 1e9:g} GB are {hardware.reserved_source}"
     )
     times = f"{gpus} x " if gpus > 1 else ""
     return {

@@ -61,7 +61,7 @@ def time_sources(shape: Shape, hardware: Hardware, gpus: int, iteration: Iterati
     return {
         "host_ms": derived(
             "With asynchronous scheduling the host works while the GPU computes; what remains is launching a"
-            " CUDA graph and sampling. No measurement separates it from the layers.",
+            f" CUDA graph and sampling: {hardware.host_source}.",
             1.0,
         ),
         "request_ms": derived(
@@ -80,8 +80,8 @@ def time_sources(shape: Shape, hardware: Hardware, gpus: int, iteration: Iterati
             kv,
         ),
         "sequence_ms": derived(
-            f"{hardware.sequence_ms:g} ms of sampling and bookkeeping, an assumption, and the output"
-            " projection of one token at the share of large products.",
+            f"{hardware.sequence_ms:g} ms of sampling and bookkeeping, and the output projection of one token"
+            f" at the share of large products. The first is {hardware.sequence_source}.",
             1.0,
         ),
         "square_ms": derived(

@@ -4,6 +4,7 @@ import pytest
 
 from qlm.rct_estimator.profiles.file import profile_text
 from scripts.shipped_profiles.hardware import HARDWARE
+from scripts.shipped_profiles.logs import judged
 from scripts.shipped_profiles.models import MODELS
 from scripts.shipped_profiles.profiles import FOLDER, WANTED, built_profile, file_name
 from scripts.shipped_profiles.times import linear_ms, slope_s
@@ -42,3 +43,12 @@ def test_the_linear_layers_keep_the_shape_that_was_measured(
     for tokens, ms in measured.items():
         read_share = min(1.0, measured[1] / (1e3 * slope_s(shape, hardware, 1) * tokens))
         assert linear_ms(shape, hardware, 1, tokens) - output_ms * read_share == pytest.approx(ms, rel=0.07)
+
+
+@pytest.mark.parametrize("log", ["3-2048-128", "6-2048-128", "9-2048-128", "20-256-192", "inf-2048-128"])
+def test_the_profile_of_an_h100_predicts_what_clients_of_one_saw(log: str) -> None:
+    """Logs of one start of vLLM 0.32; of another start they are further off, as the accuracy page shows."""
+    level = judged(log)
+    assert level.e2e.each is not None
+    assert level.e2e.each < 0.04
+    assert level.rate_error is None or abs(level.rate_error) < 0.03

@@ -45,8 +45,15 @@ def kv_tokens(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
     return tokens
 
 
+def activation_bytes(accelerator: Accelerator) -> int:
+    """Return what vLLM keeps of each one's memory for activations and CUDA graphs, by its largest batch."""
+    seqs = default_seqs_max(accelerator.name, accelerator.memory_bytes)
+    large = seqs > default_seqs_max(accelerator.name, 0)
+    return shares.ACTIVATION_BYTES_LARGE if large else shares.ACTIVATION_BYTES
+
+
 def _room(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
-    per_gpu = shares.MEMORY * accelerator.memory_bytes - shares.ACTIVATION_BYTES
+    per_gpu = shares.MEMORY * accelerator.memory_bytes - activation_bytes(accelerator)
     tokens = int((per_gpu * gpus - model.weights_bytes) / model.kv_bytes_per_token(gpus))
     return tokens // BLOCK_TOKENS * BLOCK_TOKENS
 

@@ -22,6 +22,8 @@ class Shares:
         layer_us: Time of a layer that no peak explains: small kernels, their starts and ends.
         bandwidth: Share of the peak bandwidth at which weights are read.
         flops: Share of the peak of matrix products.
+        kv_grouped: Share of the peak bandwidth at which attention reads the KV cache, with several query
+            heads per KV head.
         uncertainty: Relative error of times made from them.
         source: Where they come from.
     """
@@ -29,6 +31,7 @@ class Shares:
     layer_us: float
     bandwidth: float
     flops: float
+    kv_grouped: float = 0.7
     uncertainty: float
     source: str
 
@@ -42,7 +45,14 @@ OTHERS: Final = Shares(
 
 _MEASURED: Final[Mapping[str, Shares]] = {
     "A100": Shares(layer_us=42.0, bandwidth=0.78, flops=0.70, uncertainty=0.15, source=f"{_VIDUR} on A100"),
-    "H100": Shares(layer_us=34.0, bandwidth=0.87, flops=0.70, uncertainty=0.15, source=f"{_VIDUR} on H100"),
+    "H100": Shares(
+        layer_us=34.0,
+        bandwidth=0.87,
+        flops=0.70,
+        kv_grouped=0.95,
+        uncertainty=0.15,
+        source=f"{_VIDUR} on H100",
+    ),
     "A40": Shares(layer_us=26.0, bandwidth=0.76, flops=0.74, uncertainty=0.15, source=f"{_VIDUR} on A40"),
     "RTX-4090": Shares(
         layer_us=34.0,
@@ -78,15 +88,15 @@ QUANTIZED_UNCERTAINTY: Final = 0.3
 """No measurement of a quantized model went into the shares."""
 
 KV_BANDWIDTH: Final = 0.9
-KV_BANDWIDTH_GROUPED: Final = 0.7
 KV_BANDWIDTH_SOURCE: Final = (
     "growth of the time per token with context on the A100: 0.85 to 0.95 of the peak for Llama-2-7B and 13B "
     "(https://github.com/InternLM/lmdeploy/blob/3e391df4/docs/en/benchmark/a100_fp16.md), 0.6 to 0.75 with "
     "several query heads per KV head "
-    "(https://github.com/argonne-lcf/LLM-Inference-Bench/blob/4211f5d4/Plots/All_results.csv)"
+    "(https://github.com/argonne-lcf/LLM-Inference-Bench/blob/4211f5d4/Plots/All_results.csv); 0.96 with "
+    "several on an H100 under vLLM 0.32 (docs/profile-sources.md)"
 )
-"""Shares of the peak bandwidth at which attention reads the KV cache, with one query head per KV head and
-with several."""
+"""Share of the peak bandwidth at which attention reads the KV cache, with one query head per KV head; and the
+source of this and of `Shares.kv_grouped`."""
 
 READ_FLOPS: Final = 0.45
 PAIR_FLOPS: Final = 0.45
@@ -108,13 +118,15 @@ HOST_MS: Final = 0.3
 """Time of an iteration on the host that asynchronous scheduling does not hide; without it, 1 to 3 ms."""
 REQUEST_MS: Final = 7.0
 """Time of a request outside of iterations, as in the shipped profiles."""
-SEQUENCE_MS: Final = 0.01
-"""Time per sequence of sampling and bookkeeping."""
+SEQUENCE_MS: Final = 0.005
+"""Time per sequence of sampling and bookkeeping: 0.0036 ms on an H100 under vLLM 0.32, others are slower."""
 
 MEMORY: Final = 0.92
 ACTIVATION_BYTES: Final = 1_500_000_000
+ACTIVATION_BYTES_LARGE: Final = 2_920_000_000
 """Share of the memory that vLLM 0.32 uses, and bytes per GPU for activations and CUDA graphs, as in the
-shipped profiles. With both, the KV cache of Llama-2-7B on 80 GB is 1 % larger than vLLM 0.11 reports."""
+shipped profiles. With the first, the KV cache of Llama-2-7B on 80 GB is 1 % larger than vLLM 0.11 reports.
+The second is what vLLM 0.32 kept on an H100 for batches of 1024 sequences and 8192 tokens."""
 
 HOST_LINK: Final = 2 / 3
 HOST_LINK_GROWTH: Final = 0.527

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from qlm.rct_estimator.profiles.profile import Source, SourceKind
 from qlm.rct_estimator.roofline import shares
+from qlm.rct_estimator.roofline.capacity import activation_bytes
 from qlm.rct_estimator.roofline.timing import Roofline
 
 
@@ -65,7 +66,8 @@ def _linear(roofline: Roofline) -> str:
 def _of_capacity(roofline: Roofline) -> dict[str, Source]:
     model = roofline.model
     rule = "vLLM's rule for memory and name of the accelerator (get_batch_defaults of vLLM 0.32)."
-    memory = f"{shares.MEMORY} x memory - weights - {shares.ACTIVATION_BYTES / 1e9:.1f} GB per GPU"
+    kept = activation_bytes(roofline.accelerator) / 1e9
+    memory = f"{shares.MEMORY} x memory - weights - {kept:.1f} GB per GPU"
     windows = ", sliding windows for a request of 2000 tokens" if model.window_layers else ""
     return {
         "kv_bytes_per_token": _specified(f"The model's configuration: 16-bit numbers{windows}."),

@@ -75,7 +75,8 @@ class Roofline:
     @property
     def kv_share(self) -> float:
         """Share of the bandwidth at which attention reads the KV cache."""
-        return shares.KV_BANDWIDTH_GROUPED if self.model.attention.grouped else shares.KV_BANDWIDTH
+        grouped = self.model.attention.grouped
+        return shares.shares_of(self.accelerator).kv_grouped if grouped else shares.KV_BANDWIDTH
 
     @property
     def _bandwidth(self) -> float:

@@ -42,6 +42,9 @@ def summary() -> list[str]:
         name = file_name(*wanted)
         tables = [table for table in TABLES if name in table.judges]
         errors = [error(table, row) for table in tables for row in table.rows]
+        if not errors:
+            lines.append(f"| {name} | 0 | | | | none found |")
+            continue
         mean, absolute = sum(errors) / len(errors), sum(map(abs, errors)) / len(errors)
         engines = ", ".join(dict.fromkeys(table.engine for table in tables))
         largest = max(errors, key=abs)

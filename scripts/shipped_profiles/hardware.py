@@ -1,6 +1,6 @@
 """Constants of the accelerators: figures of data sheets, and the shares of them that engines reach."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 WIDE: Final = 5120
@@ -232,4 +232,15 @@ H100: Final = Hardware(
     uncertainty=(0.03, 0.08, 0.1, 0.2),
 )
 
-HARDWARE: Final = {each.name: each for each in (A10, A100, H100)}
+H200: Final = replace(
+    H100,
+    name="H200",
+    bytes_per_s=4800e9,
+    memory_bytes=150_110_000_000,
+    memory_source="H200 141GB SXM: 139.8 GiB as CUDA reports it.",
+    weights_source=f"the share of the H100, the same chip with other memory: {H100.weights_source}",
+    kv_source=f"the shares of the H100, the same chip with other memory: {H100.kv_source}",
+    uncertainty=(0.1, 0.1, 0.15, 0.2),
+)
+
+HARDWARE: Final = {each.name: each for each in (A10, A100, H100, H200)}

@@ -123,7 +123,7 @@ def host_link(name: str, gpus: int) -> tuple[float, Source, float, Source]:
         f" GB on one A100, 5.4 s for 235 GB on four. {SLEEP_MODE}"
     )
     warm_uncertainty = {1: 0.25, 2: 0.35, 4: 0.25}[gpus]
-    if name == "H100":
+    if name in ("H100", "H200"):
         per_machine, text, uncertainty = 2 * per_machine, GEN_5 + text, round(uncertainty + 0.2, 2)
         warm_uncertainty = {1: 0.4, 2: 0.55, 4: 0.45}[gpus]
     return per_machine, derived(f"{text} {SLEEP_MODE}", uncertainty), 0.15, derived(warm, warm_uncertainty)

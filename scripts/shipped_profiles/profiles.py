@@ -16,6 +16,7 @@ ENGINE: Final = "vLLM 0.32 (V1), derived"
 
 WANTED: Final = (
     *((model, name, 1) for model in ("mistral-7b", "llama-3-8b") for name in ("A10", "A100", "H100")),
+    ("llama-3-8b", "H200", 1),
     ("vicuna-13b", "A10", 2),
     ("vicuna-13b", "A100", 1),
     ("vicuna-13b", "H100", 1),

@@ -20,6 +20,7 @@ every_profile = pytest.mark.parametrize(
 
 def test_the_shipped_profiles_are_the_promised_ones() -> None:
     small = {(model, gpu, 1) for model in ("mistral-7b", "llama-3-8b") for gpu in ("A10", "A100", "H100")}
+    small |= {("llama-3-8b", "H200", 1)}
     vicuna = {("vicuna-13b", "A10", 2), ("vicuna-13b", "A100", 1), ("vicuna-13b", "H100", 1)}
     llama = {("llama-70b", gpu, gpus) for gpu in ("A100", "H100") for gpus in (2, 4)}
     assert {(p.model, p.accelerator, p.gpus) for p in BUILTIN} == small | vicuna | llama
@@ -52,13 +53,17 @@ def test_more_work_takes_longer(profile: Profile) -> None:
 
 @every_profile
 def test_decoding_is_never_faster_than_reading_the_weights(profile: Profile) -> None:
-    data_sheet = {"A10": 600e9, "A100": 2039e9, "H100": 3352e9}[profile.accelerator] * profile.gpus
+    data_sheet = {"A10": 600e9, "A100": 2039e9, "H100": 3352e9, "H200": 4800e9}[
+        profile.accelerator
+    ] * profile.gpus
     assert profile.decode_ms(1, 1) > 1000 * profile.weights_bytes / data_sheet
 
 
 @every_profile
 def test_prefill_is_never_faster_than_the_data_sheet(profile: Profile) -> None:
-    flops = {"A10": 125e12, "A100": 312e12, "H100": 989e12}[profile.accelerator] * profile.gpus
+    flops = {"A10": 125e12, "A100": 312e12, "H100": 989e12, "H200": 989e12}[
+        profile.accelerator
+    ] * profile.gpus
     assert profile.prefill_ms(1, 2048) > 1000 * 2048 * profile.weights_bytes / flops
 
 
@@ -73,7 +78,7 @@ def test_every_derived_number_has_an_uncertainty_and_every_measured_one_an_addre
 
 def ladder() -> list[Any]:
     """Pairs of profiles of one model, the second on more or larger accelerators."""
-    sizes = {"A10": 1, "A100": 2, "H100": 3}
+    sizes = {"A10": 1, "A100": 2, "H100": 3, "H200": 4}
     return [
         pytest.param(
             small,

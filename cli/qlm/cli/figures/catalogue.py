@@ -48,9 +48,11 @@ def _arms(names: Sequence[str]) -> tuple[Arm, ...]:
     return tuple(Arm(name, name) for name in names)
 
 
-def _burst(scenario: str, where: str, kv_tokens: int | None = None) -> Figure:
+def _burst(
+    scenario: str, where: str, *, requests: int = 80, output_tokens: int = 2048, kv_tokens: int | None = None
+) -> Figure:
     return Figure(
-        title=f"80 requests at once, 1024 tokens in, 2048 out, 10 tokens/s: {where}",
+        title=f"{requests} requests at once, 1024 tokens in, {output_tokens} out, 10 tokens/s: {where}",
         source="TokenFlow, section 7.2: bursts, and the ablation of 7.5",
         scenario=scenario,
         kv_tokens=kv_tokens,
@@ -105,4 +107,8 @@ FIGURES: Final[Mapping[str, Figure]] = {
         "tokenflow-a100.yaml", "Llama-3-8B on an A100 with 40 000 tokens of KV cache", kv_tokens=40_000
     ),
     "tokenflow-4090": _burst("tokenflow-4090.yaml", "Llama-3-8B on an RTX 4090"),
+    "tokenflow-h200": _burst(
+        "tokenflow-h200.yaml", "Llama-3-8B on an H200 with 198 000 tokens of KV cache",
+        requests=200, output_tokens=4096, kv_tokens=198_000,
+    ),
 }  # fmt: skip

@@ -6,5 +6,6 @@ FIGURE_NAMES: Final = (
     "andes-rate",
     "tokenflow-a100",
     "tokenflow-4090",
+    "tokenflow-h200",
 )
 """Those of `catalogue.FIGURES`, in its order."""

@@ -42,7 +42,8 @@ class Hardware:
         attention_source: Where that comes from.
         kv_share: Share of the bandwidth at which KV is read, with one query head per KV head.
         kv_share_grouped: The same with several.
-        kv_source: Where these come from.
+        kv_source: Where the first comes from.
+        kv_source_grouped: Where the second comes from.
         host_ms: Time per iteration that neither hides the other.
         host_source: Where that comes from.
         sequence_ms: Time per sequence beside its output projection.
@@ -69,6 +70,7 @@ class Hardware:
     kv_share: float
     kv_share_grouped: float
     kv_source: str
+    kv_source_grouped: str
     host_ms: float
     host_source: str
     sequence_ms: float
@@ -106,7 +108,6 @@ GRAPHS_H200: Final = (
 HOST_ASSUMED: Final = "an assumption; no measurement separates it from the layers"
 SEQUENCE_AS_H100: Final = "an estimate: somewhat more than the 0.0036 ms measured on an H100"
 FA2: Final = "https://arxiv.org/abs/2307.08691"
-FA3: Final = "https://arxiv.org/abs/2407.08608"
 NCCL_A100: Final = "small messages as in vLLM's custom all-reduce, large ones as Vidur's of 4096 tokens"
 
 A10: Final = Hardware(
@@ -131,7 +132,8 @@ A10: Final = Hardware(
     attention_source=f"the share of the A100 with FlashAttention 2 ({FA2})",
     kv_share=0.9,
     kv_share_grouped=0.7,
-    kv_source=f"the shares of the A100, from the growth of latency with context ({ARGONNE})",
+    kv_source=f"the share of the A100, from the growth of latency with context ({ARGONNE})",
+    kv_source_grouped=f"near the share of the A100, from the growth of latency with context ({ARGONNE})",
     host_ms=0.3,
     host_source=HOST_ASSUMED,
     sequence_ms=0.005,
@@ -169,7 +171,11 @@ A100: Final = Hardware(
     kv_share_grouped=0.65,
     kv_source=(
         "growth of latency with context, 128 to 2048 tokens, of TensorRT-LLM and vLLM on an A100 40GB:"
-        f" 0.90 and 0.96 for Llama-2-7B, 0.58 and 0.60 with grouped heads in kernels of 2024 ({ARGONNE})"
+        f" 0.90 and 0.96 for Llama-2-7B ({ARGONNE})"
+    ),
+    kv_source_grouped=(
+        "growth of latency with context, 128 to 2048 tokens, of TensorRT-LLM and vLLM on an A100 40GB:"
+        f" 0.58 and 0.60 in kernels of 2024 ({ARGONNE})"
     ),
     host_ms=0.2,
     host_source=HOST_ASSUMED,
@@ -203,9 +209,10 @@ H100: Final = Hardware(
     attention_source=f"prompts of up to 4000 tokens, {OWN_H100}",
     kv_share=0.9,
     kv_share_grouped=0.96,
-    kv_source=(f"0.96 with grouped heads, {OWN_H100}; 0.9 with one query head per KV head, as on the A100"),
+    kv_source="an estimate: the share of the A100",
+    kv_source_grouped=OWN_H100,
     host_ms=0.17,
-    host_source=f"what remains of iterations, {OWN_H100}",
+    host_source=f"the rest of the iterations {OWN_H100}",
     sequence_ms=0.0036,
     sequence_source=f"growth with the batch, {OWN_H100}",
     reserved_bytes=2_920_000_000,
@@ -229,7 +236,7 @@ H100: Final = Hardware(
             ),
         ),
     },
-    uncertainty=(0.03, 0.08, 0.1, 0.2),
+    uncertainty=(0.05, 0.1, 0.15, 0.2),
 )
 
 H200: Final = replace(
@@ -239,7 +246,8 @@ H200: Final = replace(
     memory_bytes=150_110_000_000,
     memory_source="H200 141GB SXM: 139.8 GiB as CUDA reports it.",
     weights_source=f"the share of the H100, the same chip with other memory: {H100.weights_source}",
-    kv_source=f"the shares of the H100, the same chip with other memory: {H100.kv_source}",
+    kv_source=H100.kv_source,
+    kv_source_grouped=f"the share of the H100, the same chip with other memory: {H100.kv_source_grouped}",
     uncertainty=(0.1, 0.1, 0.15, 0.2),
 )
 

@@ -27,6 +27,9 @@ WANTED: Final = (
 REQUEST_MS: Final = 7.0
 """Time of a request outside of iterations."""
 
+UNGROUPED: Final = 0.2
+"""Least uncertainty of KV read with one query head per KV head, which only the A100 was measured with."""
+
 SEVERAL_GPUS: Final = 0.1
 """Added to the uncertainty of linear layers on several GPUs, whose split products are not measured."""
 
@@ -77,8 +80,9 @@ def time_sources(shape: Shape, hardware: Hardware, gpus: int, iteration: Iterati
         "kv_ms": derived(
             f"{shape.kv_bytes_per_token} bytes per token at"
             f" {hardware.kv_share_grouped if grouped else hardware.kv_share} of"
-            f" {hardware.bytes_per_s / 1e9:g} GB/s{per_gpu(gpus)}: {hardware.kv_source}.",
-            kv,
+            f" {hardware.bytes_per_s / 1e9:g} GB/s{per_gpu(gpus)}:"
+            f" {hardware.kv_source_grouped if grouped else hardware.kv_source}.",
+            kv if grouped else max(kv, UNGROUPED),
         ),
         "sequence_ms": derived(
             f"{hardware.sequence_ms:g} ms of sampling and bookkeeping, and the output projection of one token"

@@ -301,8 +301,9 @@ async def test_a_launched_engine_runs_the_policy_of_its_instance(tmp_path: Path)
             "models": [model],
             "instances": [instance],
             "vllm": {
-                "python": str(vllm_cpu.PYTHON), "dtype": "float32", "block_tokens": 32, "cpu": True,
-                "kv_cache_bytes": KV_BYTES, "pythonpath": str(vllm_cpu.SCRIPTS),
+                "python": str(vllm_cpu.PYTHON), "dtype": "float32", "block_tokens": 32,
+                "kv_cache_bytes": KV_BYTES, "extra_args": ["--enforce-eager"] if vllm_cpu.GPU else [],
+                **({} if vllm_cpu.GPU else {"cpu": True, "pythonpath": str(vllm_cpu.SCRIPTS)}),
             },
             "data_dir": str(tmp_path),
         },

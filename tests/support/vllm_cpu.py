@@ -1,4 +1,4 @@
-"""A real vLLM on the CPU for tests, with a tiny random model made on the spot."""
+"""A real vLLM for tests, on the CPU or, with QLM_TEST_GPU, on a GPU; its tiny random model is made for it."""
 
 import contextlib
 import fcntl
@@ -39,7 +39,9 @@ class VllmOptions:
     max_num_seqs: int = 8
     kv_cache_bytes: int = 64 * 2**20
     plain: bool = False
-    """Run the unchanged `vllm serve` (about 25 s to start) instead of the forking launcher (about 10 s)."""
+    """Run the unchanged `vllm serve` (about 25 s to start) instead of the forking launcher (about 10 s).
+
+    Always on a GPU."""
     extra_args: tuple[str, ...] = ()
     pythonpath: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -121,7 +123,7 @@ def running_vllm(options: VllmOptions | None = None) -> Iterator[VllmServer]:
 
 def _command_line(options: VllmOptions, port: int) -> list[str]:
     model = str(options.model or tiny_model(options.model_seed))
-    if options.plain or GPU:  # CUDA forbids to fork
+    if options.plain or GPU:  # CUDA does not allow forking
         start = [str(PYTHON.with_name("vllm")), "serve", model]
     else:
         start = [str(PYTHON), str(SCRIPTS / "fast_serve.py"), "--model", model]

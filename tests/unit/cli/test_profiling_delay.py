@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from qlm.cli.profiling.timing import are_chunks, iterations_until, was_decode, without_delay
+from qlm.cli.profiling.timing import iterations_until, lone_prompt, was_decode, without_delay
 
 CASES: Final[list[dict[str, Any]]] = orjson.loads(
     Path(__file__).with_name("arrivals_h100.json").read_bytes()
@@ -50,8 +50,7 @@ def test_the_iteration_before_a_prompt_and_the_prompt_have_the_right_time_togeth
     assert statistics.median(times[-1] for times in corrected) >= alone
     assert spread([times[-1] for times in corrected]) < 0.13
     assert sum(raw) < sum(times[-1] for times in corrected), "the token before was late"
-    assert all(was_decode(earlier, alone) for earlier, *_ in timed(case))
-    assert all(are_chunks(times, alone) for times in corrected)
+    assert all(lone_prompt(times, alone, ahead=True, last_share=1.0) for times in timed(case))
 
 
 def test_without_the_correction_short_prompts_seem_to_take_less_than_no_prompt() -> None:
@@ -70,12 +69,28 @@ def test_times_of_prompts_alone_grow_with_their_tokens() -> None:
     assert medians[-1] == pytest.approx(94.7, abs=1)
 
 
-def test_chunks_but_the_last_are_late_alike() -> None:
-    """A prompt in three iterations of 40 ms, beside decodes of 10 ms; each with a prompt starts 5 ms late."""
-    assert without_delay([15.0, 40.0, 40.0, 35.0], 10.0) == [10.0, 40.0, 40.0, 40.0]
-    assert are_chunks([10.0, 40.0, 40.0, 40.0], 10.0)
+def test_the_delay_belongs_to_the_first_of_several_chunks() -> None:
+    """A prompt in three iterations of 40 ms, beside decodes of 10 ms; the first starts 5 ms late."""
+    assert without_delay([15.0, 35.0, 40.0, 40.0], 10.0) == [10.0, 40.0, 40.0, 40.0]
 
 
 def test_an_iteration_that_computed_a_part_of_a_prompt_is_no_decode() -> None:
-    assert was_decode(12.0, 10.0)
+    assert was_decode(13.0, 10.0)
     assert not was_decode(14.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "share", "found"),
+    [
+        ([10, 15, 35, 40, 40], 1.0, [40, 40, 40]),
+        ([10, 15, 35, 40, 18], 0.2, [40, 40, 18]),
+        ([10, 15, 35, 40, 40], 0.2, None),
+        ([40, 40, 40], 0.9, None),
+        ([10, 22, 12], 1.0, [24]),
+    ],
+    ids=["equal", "short last", "long last", "began before", "one"],
+)
+def test_a_prompt_in_other_iterations_than_expected_is_refused(
+    times: list[float], share: float, found: list[float] | None
+) -> None:
+    assert lone_prompt(times, 10.0, ahead=True, last_share=share) == found

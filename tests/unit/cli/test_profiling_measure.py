@@ -190,6 +190,29 @@ def test_a_token_budget_other_than_the_stated_one_is_noticed(actual: int) -> Non
     assert errors(TRUTH, measured.points)[1] < 0.02
 
 
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_a_token_budget_somewhat_below_the_stated_one_spoils_no_point(async_scheduling: bool) -> None:
+    """Ahead of time, a prompt that took two iterations is not told from a late one; their sum is right."""
+    profile = engine_profile(batched_tokens_max=1500, async_scheduling=async_scheduling)
+    measured, _seen = measure_engine(profile, quick=True)
+    assert any("is --max-num-batched-tokens right?" in line for line in measured.skipped)
+    assert errors(TRUTH, measured.points)[1] < (0.07 if async_scheduling else 0.02)
+
+
+@pytest.mark.parametrize(("actual", "stated"), [(False, True), (True, False)])
+def test_a_wrong_word_on_scheduling_ahead_spoils_no_point(actual: bool, stated: bool) -> None:
+    profile = engine_profile(async_scheduling=actual)
+
+    async def scenario(engine: VirtualEngine) -> Measured:
+        grid = choose_grid(await engine.capacity(), quick=True, batched_tokens_max=2048)
+        engine.async_scheduling = stated
+        return await measure(measured_by(engine, replace(grid, repeats=1)), grid, lambda _: None)
+
+    measured = in_virtual_time(profile, scenario)
+    assert measured.skipped == ()
+    assert errors(TRUTH, measured.points)[1] < 0.01
+
+
 def test_requests_that_were_admitted_early_may_end_while_the_others_are_timed() -> None:
     cell, grid = Cell(4, 64), Grid(cells=(), repeats=1, decode_tokens=40, batched_tokens_max=2048)
 

@@ -6,8 +6,8 @@ its first token; a prompt longer than the token budget, in the last ones up to t
 an iteration arrive while a long one keeps the engine busy.
 
 An engine that schedules ahead delivers the token before a prompt late (`timing.without_delay`). There the
-iteration before the prompts must have been one of decodes only: the one before that took no longer than usual
-or, behind a long prompt, ended with the first token of that.
+iteration before the prompt must have been one of decodes only: then the one before that took no longer than
+usual. Prompts right behind a long one have no such iteration before them and no delay: the long one hides it.
 """
 
 import asyncio
@@ -21,11 +21,10 @@ from typing import Final
 from qlm.cli.profiling.grid import DROPPED_TOKENS, Cell, Grid, answer_tokens
 from qlm.cli.profiling.stream import Stream
 from qlm.cli.profiling.timing import (
-    are_chunks,
     iterations_until,
+    lone_prompt,
     steady_ms,
     token_at,
-    was_decode,
     without_delay,
 )
 from qlm.domain.ports.engine import Engine, EngineCall
@@ -151,33 +150,33 @@ class Prober:
         await asyncio.gather(*(stream.until(stream.received + 1) for stream in streams[:_METRONOMES]))
         each = self._batched_tokens_max - cell.decodes
         count = -(-number * tokens // each)
+        ahead = int(self._async_scheduling)
+        metronomes = [stream.arrivals for stream in streams[:_METRONOMES]]
         timed = [
-            [iterations_until(stream.arrivals, at_ns, count, 2) for at_ns in (min(firsts), max(firsts))]
-            for stream in streams[:_METRONOMES]
+            [iterations_until(arrivals, at_ns, count, 1 + ahead) for at_ns in (min(firsts), max(firsts))]
+            for arrivals in metronomes
         ]
         known = [first for first, last in timed if first is not None and first == last]
         if len(known) < len(timed):
             return {}
-        earlier, *times = [
-            statistics.median(column) for column in zip(*(one for one, _ in known), strict=True)
-        ]
-        if self._async_scheduling:
-            if blocked_ns is None:
-                apart = was_decode(earlier, decode_ms)
-            else:
-                ended = streams[0].arrivals
-                apart = token_at(ended, min(firsts)) > token_at(ended, blocked_ns) + 1
-            if not apart:
-                return {}
-            times = without_delay(times, decode_ms)
-        if number == 1 and not are_chunks(times, decode_ms):
+        columns = zip(*(one for one, _ in known), strict=True)
+        times = [statistics.median(column) for column in columns]
+        if blocked_ns is None:
+            share = (tokens - (count - 1) * each) / each
+            computed = lone_prompt(times, decode_ms, ahead=bool(ahead), last_share=share)
+        else:
+            behind = token_at(metronomes[0], min(firsts)) - token_at(metronomes[0], blocked_ns)
+            if behind < 1:
+                return {}  # the long one was divided, or late, and shared the iteration
+            computed = times[-1:] if behind == 1 or not ahead else without_delay(times[1:], decode_ms)[1:]
+        if computed is None:
             return {}
         context = cell.context + known[0][1] - count
         found = {}
         for at in _thinned(count):
             new = tokens if count == 1 else min(each, tokens - at * each)
             key = (number, new, at * each, cell.decodes, cell.context)
-            found[key] = FitPoint(number, new, at * each, cell.decodes, context + at, times[1 + at])
+            found[key] = FitPoint(number, new, at * each, cell.decodes, context + at, computed[at])
         return found
 
     async def _together(

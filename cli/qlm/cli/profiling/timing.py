@@ -9,8 +9,10 @@ _WINDOW_TOKENS_MIN: Final = 8
 _CHUNK_SHARE_MIN: Final = 0.5
 """An iteration shorter than this share of the others computed less of a prompt than they did."""
 
-_DECODE_MARGIN: Final = 0.25
-"""Single iterations of decodes on an H100 took up to 16 % longer than their median."""
+_DECODE_MARGIN: Final = 0.35
+"""Single iterations of decodes on an H100 took up to 29 % longer than their median."""
+_LAST_MARGIN: Final = 0.25
+"""Later chunks attend to more tokens, so that the last one takes longer than by its tokens alone."""
 
 Arrivals = Sequence[tuple[int, int]]
 """Arrival time of each chunk of one stream, ns, with the tokens received up to it."""
@@ -74,12 +76,14 @@ def iterations_until(
 
 
 def without_delay(times_ms: Sequence[float], decode_ms: float) -> list[float]:
-    """Give an iteration with a prompt the time back by which the token before it came late.
+    """Give the first iteration of a prompt the time back by which the token before it came late.
 
     An engine that schedules ahead sends the tokens of an iteration once it has started the next one. To start
-    one with a prompt takes the host longer: 1 to 25 ms for an 8B model on an H100, at times more, and not the
-    same for the same prompt (`tests/unit/cli/arrivals_h100.json`). The token before the prompt is late by
-    that, and the iteration of the prompt seems to be shorter. Together they have the right time.
+    one with a prompt takes the host longer than the accelerator decodes: by 0.5 to 32 ms for an 8B model on
+    an H100, and not the same for the same prompt (`tests/unit/cli/arrivals_h100.json`). The token before the
+    prompt is late by that, and its iteration seems to be shorter. Together they have the right time. Further
+    chunks of a prompt are taken to hide the start of the next iteration, since they last longer; no engine
+    was recorded with several.
 
     Args:
         times_ms: Times of an iteration without prompts, and of those after it that computed a prompt.
@@ -88,8 +92,8 @@ def without_delay(times_ms: Sequence[float], decode_ms: float) -> list[float]:
     Returns:
         The same without the delay.
     """
-    before, *chunks, last = times_ms
-    return [decode_ms, *chunks, last + before - decode_ms]
+    before, first, *others = times_ms
+    return [decode_ms, first + before - decode_ms, *others]
 
 
 def was_decode(ms: float, decode_ms: float) -> bool:
@@ -109,3 +113,44 @@ def are_chunks(times_ms: Sequence[float], decode_ms: float) -> bool:
         return False
     usual_ms = statistics.median(chunks[:-1] or chunks)
     return all(ms >= _CHUNK_SHARE_MIN * usual_ms and ms > decode_ms for ms in chunks[:-1])
+
+
+def fits_last(times_ms: Sequence[float], decode_ms: float, last_share: float) -> bool:
+    """Whether the last of several chunks took about its share of the time of the others, beyond a decode.
+
+    Args:
+        times_ms: Times of the chunks.
+        decode_ms: Time of an iteration without a prompt.
+        last_share: Tokens of the last chunk, as a share of those of another.
+    """
+    *others, last = (max(0.0, ms - decode_ms) for ms in times_ms)
+    usual_ms = statistics.median(others)
+    return last <= (last_share + _LAST_MARGIN) * usual_ms + _DECODE_MARGIN * decode_ms
+
+
+def lone_prompt(
+    times_ms: Sequence[float], decode_ms: float, *, ahead: bool, last_share: float
+) -> list[float] | None:
+    """Return the times of the iterations that computed a prompt which came alone.
+
+    Args:
+        times_ms: Times of an iteration before, and of those that should have computed it; of an engine that
+            schedules ahead, one more before.
+        decode_ms: Time of an iteration without a prompt.
+        ahead: The engine schedules ahead.
+        last_share: Tokens of the last iteration, as a share of those of the others.
+
+    Returns:
+        None if other iterations seem to have computed it, as with another token budget.
+    """
+    if ahead:
+        earlier, *times_ms = times_ms
+        if not was_decode(earlier, decode_ms):
+            return None
+        times_ms = without_delay(times_ms, decode_ms)
+    chunks = list(times_ms[1:])
+    if not are_chunks(times_ms, decode_ms) or (
+        len(chunks) > 1 and not fits_last(chunks, decode_ms, last_share)
+    ):
+        return None
+    return chunks

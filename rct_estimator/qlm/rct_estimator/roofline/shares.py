@@ -16,7 +16,7 @@ from qlm.rct_estimator.profiles.accelerators import Accelerator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Behaviour of linear layers on an accelerator.
+    """Behaviour of layers on an accelerator.
 
     Attributes:
         layer_us: Time of a layer that no peak explains: small kernels, their starts and ends.
@@ -24,14 +24,16 @@ class Shares:
         flops: Share of the peak of matrix products.
         kv_grouped: Share of the peak bandwidth at which attention reads the KV cache, with several query
             heads per KV head.
+        pair_flops: Share of the peak that attention of prompts reaches.
         uncertainty: Relative error of times made from them.
-        source: Where they come from.
+        source: Where those of linear layers come from.
     """
 
     layer_us: float
     bandwidth: float
     flops: float
     kv_grouped: float = 0.7
+    pair_flops: float = 0.45
     uncertainty: float
     source: str
 
@@ -49,7 +51,8 @@ _MEASURED: Final[Mapping[str, Shares]] = {
         layer_us=34.0,
         bandwidth=0.87,
         flops=0.70,
-        kv_grouped=0.95,
+        kv_grouped=0.96,
+        pair_flops=0.73,
         uncertainty=0.15,
         source=f"{_VIDUR} on H100",
     ),
@@ -99,12 +102,12 @@ KV_BANDWIDTH_SOURCE: Final = (
 source of this and of `Shares.kv_grouped`."""
 
 READ_FLOPS: Final = 0.45
-PAIR_FLOPS: Final = 0.45
 PAIR_FLOPS_SOURCE: Final = (
-    "causal FlashAttention-2 on 1000 to 2000 tokens on the A100: 0.4 to 0.5 of the peak"
+    "causal FlashAttention-2 on 1000 to 2000 tokens on the A100: 0.4 to 0.5 of the peak; 0.73 on an H100 "
+    "under vLLM 0.32 (docs/profile-sources.md)"
 )
 PAIR_FLOPS_ADDRESS: Final = "https://arxiv.org/abs/2307.08691"
-"""Share of the peak that attention of prompts reaches."""
+"""Source of `Shares.pair_flops`."""
 
 REDUCE_US: Final = 20.0
 REDUCE_BANDWIDTH: Final = 0.58

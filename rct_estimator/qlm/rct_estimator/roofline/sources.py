@@ -22,7 +22,8 @@ def uncertainty(roofline: Roofline) -> float:
 
 
 def _of_iteration(roofline: Roofline) -> dict[str, Source]:
-    pairs = f"Attention's operations at {shares.PAIR_FLOPS:.0%} of the peak: {shares.PAIR_FLOPS_SOURCE}."
+    pair_share = shares.shares_of(roofline.accelerator).pair_flops
+    pairs = f"Attention's operations at {pair_share:.0%} of the peak: {shares.PAIR_FLOPS_SOURCE}."
     return {
         "host_ms": _derived(
             "Estimated: engines add 1 to 3 ms, most of which asynchronous scheduling hides.", 0.5

@@ -108,7 +108,7 @@ class Roofline:
     @property
     def _square_ms(self) -> float:
         flops = self.model.layers * self.model.attention.pair_flops
-        return 1e3 * flops / (shares.PAIR_FLOPS * self._flops_16)
+        return 1e3 * flops / (shares.shares_of(self.accelerator).pair_flops * self._flops_16)
 
     @property
     def _sequence_ms(self) -> float:

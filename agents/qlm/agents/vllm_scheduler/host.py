@@ -18,6 +18,7 @@ from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objectiv
 from qlm.agents.batching.view import Place
 from qlm.agents.vllm_scheduler.counters import Counters
 from qlm.agents.vllm_scheduler.engine_facts import free_blocks, machine_of, needed_blocks, row_of, used_tokens
+from qlm.agents.vllm_scheduler.engine_levers import hold, preempt
 from qlm.agents.vllm_scheduler.learned import Learned
 from qlm.agents.vllm_scheduler.levers import Levers, levers, open_part
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
@@ -67,7 +68,7 @@ class PolicyHost:
             if self._streams and (self._changed or now_s >= self._levers.again_s):
                 with self.counters.decision():
                     self._decide(now_s)
-            self._hold()
+            self._pull(now_s)
         self._arrange()
 
     def scheduled(self, output: object, began_s: float) -> None:
@@ -110,8 +111,6 @@ class PolicyHost:
         view = view_of(now_s, self._rows(), machine, self._learned)
         self._changed = False
         self._levers = levers(self._policy.decide(view), view)
-        for id in self._levers.preempt:
-            self._preempt(scheduler.requests[id], now_s)
         # Who stands last is given up first when blocks run out.
         order = self._levers.order
         scheduler.running.sort(key=lambda request: order.get(request.request_id, -1))
@@ -139,24 +138,11 @@ class PolicyHost:
 
     # --- the levers
 
-    def _preempt(self, request: Any, now_s: float) -> None:
-        scheduler = self._scheduler
-        if not scheduler._request_blocks_can_be_freed(request):
-            self._changed = True  # a transfer may still write to its blocks: ask again
-            return
-        scheduler.running.remove(request)
-        scheduler._preempt_request(request, now_s, drop_stale_output=scheduler.requires_kv_delivery)
-        self._learned.preemptions += 1
-        self.counters.preemptions += 1
-
-    def _hold(self) -> None:
-        scheduler = self._scheduler
-        for id in self._levers.hold:
-            request = scheduler.requests.get(id)
-            if request is not None and request.status.name == "RUNNING":
-                # `schedule` counts the step up first, and skips requests that are eligible from a later one.
-                request.next_decode_eligible_step = scheduler.current_step + 2
-                self.counters.holds += 1
+    def _pull(self, now_s: float) -> None:
+        preempted = preempt(self._scheduler, self._levers.preempt, now_s)
+        self._learned.preemptions += preempted
+        self.counters.preemptions += preempted
+        self.counters.holds += hold(self._scheduler, self._levers.hold)
 
     def _arrange(self) -> None:
         """Let vLLM see what is its own, then what the policy wants; the others wait behind the gate."""

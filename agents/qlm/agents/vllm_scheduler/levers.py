@@ -14,7 +14,7 @@ class Levers(NamedTuple):
     """What the engine does until the next decision.
 
     Attributes:
-        preempt: Requests to preempt now.
+        preempt: Requests to preempt, each as soon as vLLM may free its blocks.
         order: Position of each request that may be in the batch; who has none waits.
         hold: Requests in the batch that compute nothing.
         skips: A request that does not fit lets later ones in.

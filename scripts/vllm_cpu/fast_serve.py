@@ -9,6 +9,7 @@ Usage: like `python -m vllm.entrypoints.openai.api_server`, the same arguments.
 
 import importlib
 import multiprocessing
+import os
 import runpy
 import sys
 from multiprocessing.context import BaseContext
@@ -16,6 +17,8 @@ from multiprocessing.context import BaseContext
 from vllm.utils import system_utils
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
+ASYNCHRONOUS = "QLM_TEST_ASYNC_SCHEDULING"
+"""Environment variable that switches asynchronous scheduling on, which vLLM itself does not do on a CPU."""
 # What the children need besides the server's own imports: loaded once, before the fork.
 USED_BY_CHILDREN = [
     "vllm.v1.engine.core",
@@ -40,6 +43,8 @@ def main() -> None:
     system_utils._maybe_force_spawn = _force_nothing
     for module in USED_BY_CHILDREN:
         importlib.import_module(module)
+    if os.environ.get(ASYNCHRONOUS):
+        importlib.import_module("asynchronous").schedule_asynchronously()
     sys.argv[0] = API_SERVER
     runpy.run_module(API_SERVER, run_name="__main__", alter_sys=True)
 

@@ -43,6 +43,7 @@ KV_BYTES: Final = 4 * 2**20
 class Engine:
     server: VllmServer
     report: Path
+    asynchronous: bool
 
     def counts(self) -> dict[str, int]:
         return dict(json.loads(self.report.read_text())) if self.report.exists() else {}
@@ -55,11 +56,20 @@ class Answer:
     finish: str | None = None
 
 
-OFFLOADED: Final = ("--kv-transfer-config", offloading(64 * 2**20))
-MODES: Final[dict[str, tuple[str, ...]]] = {"synchronous": ("--no-async-scheduling",)} | (
-    {"asynchronous": (), "offloading": OFFLOADED} if vllm_cpu.GPU else {}
-)
-"""How the engine schedules, and its arguments for that; the CPU build knows one way only."""
+IDLE: Final = {
+    "kv_connector": "IdleConnector",
+    "kv_connector_module_path": "support.idle_connector",
+    "kv_role": "kv_both",
+}
+CONNECTED: Final = offloading(64 * 2**20) if vllm_cpu.GPU else json.dumps(IDLE)
+"""KV in host memory is for GPUs only. vLLM schedules for the idle connector as it does for that."""
+
+MODES: Final[dict[str, tuple[str, ...]]] = {
+    "synchronous": ("--no-async-scheduling",),
+    "asynchronous": (),
+    "connected": ("--kv-transfer-config", CONNECTED),
+}
+"""How the engine schedules, and its arguments for that. The last is asynchronous, with a KV connector."""
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -72,12 +82,13 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         max_model_len=960,
         max_num_seqs=32,
         kv_cache_bytes=KV_BYTES,
+        asynchronous=True,
         extra_args=("--scheduler-cls", SCHEDULER_CLASS, *MODES[request.param]),
         pythonpath=(str(scheduler_path(folder)), str(TESTS)),
         env=((VARIABLE, settings.text()), (REPORT_VARIABLE, str(report))),
     )
     with running_vllm(options) as server:
-        yield Engine(server, report)
+        yield Engine(server, report, asynchronous=request.param != "synchronous")
 
 
 @pytest.fixture
@@ -154,6 +165,7 @@ async def test_200_preemptions_and_200_holds_change_no_token(
             break
     assert min(counts["preempted"], counts["held"]) >= 200, counts
     assert counts["moved"] == 0, "a held request got a token"
+    assert (counts["in_flight"] > 0) == engine.asynchronous, counts
     assert (await gauges(client, engine.server))["num_preemptions_total"] >= counts["preempted"]
 
 

@@ -38,6 +38,8 @@ class VllmOptions:
     max_model_len: int = 2048
     max_num_seqs: int = 8
     kv_cache_bytes: int = 64 * 2**20
+    asynchronous: bool = False
+    """Schedule asynchronously on a CPU too, which vLLM itself does not."""
     plain: bool = False
     """Run the unchanged `vllm serve` (about 25 s to start) instead of the forking launcher (about 10 s).
 
@@ -151,5 +153,6 @@ def _environment(options: VllmOptions) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1",
         **({} if GPU else {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}),
+        **({"QLM_TEST_ASYNC_SCHEDULING": "1"} if options.asynchronous else {}),
         **dict(options.env),
     }

@@ -31,7 +31,10 @@ class Place(IntEnum):
     LOADING = 2
     """Its KV is on the way from host memory; its blocks are allocated."""
     HELD = 3
-    """In the batch and skipped: it keeps its blocks and its batch slot, and computes nothing."""
+    """In the batch and skipped: it keeps its blocks and its batch slot, and computes nothing.
+
+    An engine that schedules asynchronously still computes the iteration before: its token comes later.
+    """
 
 
 _OUTSIDE, _LOADING = int(Place.OUTSIDE), int(Place.LOADING)

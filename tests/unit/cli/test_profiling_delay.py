@@ -50,7 +50,7 @@ def test_the_iteration_before_a_prompt_and_the_prompt_have_the_right_time_togeth
     assert statistics.median(times[-1] for times in corrected) >= alone
     assert spread([times[-1] for times in corrected]) < 0.13
     assert sum(raw) < sum(times[-1] for times in corrected), "the token before was late"
-    assert all(lone_prompt(times, alone, ahead=True, last_share=1.0) for times in timed(case))
+    assert all(lone_prompt(times, alone, async_scheduling=True, last_share=1.0) for times in timed(case))
 
 
 def test_without_the_correction_short_prompts_seem_to_take_less_than_no_prompt() -> None:
@@ -93,4 +93,4 @@ def test_an_iteration_that_computed_a_part_of_a_prompt_is_no_decode() -> None:
 def test_a_prompt_in_other_iterations_than_expected_is_refused(
     times: list[float], share: float, found: list[float] | None
 ) -> None:
-    assert lone_prompt(times, 10.0, ahead=True, last_share=share) == found
+    assert lone_prompt(times, 10.0, async_scheduling=True, last_share=share) == found

@@ -150,10 +150,10 @@ class Prober:
         await asyncio.gather(*(stream.until(stream.received + 1) for stream in streams[:_METRONOMES]))
         each = self._batched_tokens_max - cell.decodes
         count = -(-number * tokens // each)
-        ahead = int(self._async_scheduling)
+        before = 2 if self._async_scheduling else 1
         metronomes = [stream.arrivals for stream in streams[:_METRONOMES]]
         timed = [
-            [iterations_until(arrivals, at_ns, count, 1 + ahead) for at_ns in (min(firsts), max(firsts))]
+            [iterations_until(arrivals, at_ns, count, before) for at_ns in (min(firsts), max(firsts))]
             for arrivals in metronomes
         ]
         known = [first for first, last in timed if first is not None and first == last]
@@ -163,12 +163,18 @@ class Prober:
         times = [statistics.median(column) for column in columns]
         if blocked_ns is None:
             share = (tokens - (count - 1) * each) / each
-            computed = lone_prompt(times, decode_ms, ahead=bool(ahead), last_share=share)
+            computed = lone_prompt(
+                times, decode_ms, async_scheduling=self._async_scheduling, last_share=share
+            )
         else:
             behind = token_at(metronomes[0], min(firsts)) - token_at(metronomes[0], blocked_ns)
             if behind < 1:
                 return {}  # the long one was divided, or late, and shared the iteration
-            computed = times[-1:] if behind == 1 or not ahead else without_delay(times[1:], decode_ms)[1:]
+            computed = (
+                times[-1:]
+                if behind == 1 or not self._async_scheduling
+                else without_delay(times[1:], decode_ms)[1:]
+            )
         if computed is None:
             return {}
         context = cell.context + known[0][1] - count

@@ -129,7 +129,7 @@ def fits_last(times_ms: Sequence[float], decode_ms: float, last_share: float) ->
 
 
 def lone_prompt(
-    times_ms: Sequence[float], decode_ms: float, *, ahead: bool, last_share: float
+    times_ms: Sequence[float], decode_ms: float, *, async_scheduling: bool, last_share: float
 ) -> list[float] | None:
     """Return the times of the iterations that computed a prompt which came alone.
 
@@ -137,13 +137,13 @@ def lone_prompt(
         times_ms: Times of an iteration before, and of those that should have computed it; of an engine that
             schedules ahead, one more before.
         decode_ms: Time of an iteration without a prompt.
-        ahead: The engine schedules ahead.
+        async_scheduling: The engine schedules ahead.
         last_share: Tokens of the last iteration, as a share of those of the others.
 
     Returns:
         None if other iterations seem to have computed it, as with another token budget.
     """
-    if ahead:
+    if async_scheduling:
         earlier, *times_ms = times_ms
         if not was_decode(earlier, decode_ms):
             return None

@@ -6,151 +6,24 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from qlm.cli.profiling.facts import Identity, build_profile, given_facts, request_ms
-from qlm.cli.profiling.grid import Cell, Grid, answer_tokens, choose_grid
+from qlm.cli.profiling.grid import Cell, Grid, choose_grid
 from qlm.cli.profiling.identify import Described
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
 from qlm.cli.profiling.settings import FACTS, Settings, choose_settings
 from qlm.cli.profiling.stream import Stream
-from qlm.cli.profiling.timing import are_chunks, iterations_until, steady_ms
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.beyond import beyond_fit
-from qlm.rct_estimator.profiles.columns import Columns, unidentified
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import fit_iteration
 from qlm.rct_estimator.profiles.points import FitPoint, errors
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 from support.profiled_engine import LARGE, TRUTH, engine_profile, measured_by
 from support.virtual_engine import WAY_S, VirtualEngine, in_virtual_time
-
-MS = 1_000_000
-
-
-def evenly(start_ms: float, pace_ms: float, tokens: int, chunk: int = 1) -> list[tuple[int, int]]:
-    return [(round((start_ms + pace_ms * n) * MS), n) for n in range(chunk, tokens + 1, chunk)]
-
-
-@given(st.integers(1, 8), st.floats(1, 50), st.integers(1, 3))
-def test_the_pace_of_streams_that_run_together_is_found_whatever_the_chunks(
-    streams: int, pace_ms: float, chunk: int
-) -> None:
-    together = [evenly(pace_ms * late, pace_ms, 60, chunk) for late in range(streams)]
-    steady = steady_ms(together, 4)
-    assert steady is not None
-    assert steady[0] == pytest.approx(pace_ms, rel=1e-4)
-
-
-def test_the_time_before_the_last_stream_begins_does_not_count() -> None:
-    early = [(n * 100 * MS, n) for n in range(1, 11)] + [((1000 + n * 10) * MS, 10 + n) for n in range(1, 31)]
-    late = [((1000 + n * 10) * MS, n) for n in range(1, 31)]
-    steady = steady_ms([early, late], 4)
-    assert steady is not None
-    assert steady[0] == pytest.approx(10)
-    assert steady[1] == pytest.approx((17.5 + 27.5) / 2)
-
-
-@pytest.mark.parametrize(
-    "streams",
-    [
-        [evenly(0, 10, 20), evenly(500, 10, 20)],
-        [evenly(0, 10, 20), evenly(0, 10, 4)],
-        [evenly(0, 10, 10)],
-    ],
-    ids=["one after the other", "one too short", "all too short"],
-)
-def test_streams_that_hardly_run_together_give_no_pace(streams: Sequence[list[tuple[int, int]]]) -> None:
-    assert steady_ms(streams, 4) is None
-
-
-def test_iterations_are_timed_by_the_tokens_of_a_decode() -> None:
-    stream = [(10 * MS, 1), (20 * MS, 2), (30 * MS, 3), (90 * MS, 4), (150 * MS, 5), (160 * MS, 6)]
-    assert iterations_until(stream, 151 * MS, 2) == ([10.0, 60.0, 60.0], 5)
-    assert iterations_until(stream, 89 * MS, 1) == ([10.0, 60.0], 4)
-    assert iterations_until(stream, 31 * MS, 2) is None, "it began too late"
-    assert iterations_until([*stream[:3], *stream[4:]], 150 * MS, 2) is None, "two tokens came as one chunk"
-
-
-@pytest.mark.parametrize(
-    ("times", "whole"),
-    [
-        ([10, 60], True),
-        ([10, 60, 60, 25], True),
-        ([60, 60], False),
-        ([10, 10, 60], False),
-        ([10, 12], True),
-    ],
-    ids=["one", "three", "began before", "began later", "too short to judge"],
-)
-def test_a_prompt_that_took_other_iterations_than_expected_is_noticed(
-    times: list[float], whole: bool
-) -> None:
-    assert are_chunks(times, 10.0) is whole
-
-
-capacities = st.builds(
-    EngineCapacity,
-    kv_tokens=st.integers(256, 500_000),
-    block_tokens=st.just(16),
-    seqs_max=st.integers(2, 512),
-    context_tokens=st.integers(256, 32_768),
-)
-
-
-@given(capacities, st.booleans(), st.integers(256, 16_384))
-def test_a_grid_asks_for_nothing_that_the_engine_cannot_hold(
-    capacity: EngineCapacity, quick: bool, batched: int
-) -> None:
-    try:
-        grid = choose_grid(capacity, quick=quick, batched_tokens_max=batched)
-    except InvalidValueError:
-        assert capacity.kv_tokens < 512
-        return
-    for cell in grid.cells:
-        text = cell.context + answer_tokens(cell, grid.decode_tokens, batched)
-        assert text < capacity.context_tokens
-        assert cell.decodes * text + max((b * n for b, n in cell.prompts), default=0) <= capacity.kv_tokens
-        for number, tokens in cell.prompts:
-            assert cell.decodes + number <= capacity.seqs_max
-            assert tokens < capacity.context_tokens
-            assert number == 1 or number * tokens + cell.decodes <= batched
-
-
-@pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("context_tokens", [2048, 8192])
-def test_a_grid_identifies_all_coefficients(quick: bool, context_tokens: int) -> None:
-    capacity = replace(LARGE, context_tokens=context_tokens)
-    grid = choose_grid(capacity, quick=quick, batched_tokens_max=2048)
-    points = [FitPoint(0, 0, 0, cell.decodes, cell.context, 10.0) for cell in grid.cells]
-    points += [
-        FitPoint(b, min(n, 2047), 0, cell.decodes, cell.context, 10 + 0.05 * b * n)
-        for cell in grid.cells
-        for b, n in cell.prompts
-    ]
-    points += [FitPoint(1, 2047, 2047, 1, 20, 110.0)] if context_tokens > 4096 else []
-    assert set(unidentified(Columns.of(points))) <= ({"square_ms"} if context_tokens == 2048 else set())
-
-
-def test_a_grid_has_short_prompts_prompts_beside_decodes_and_prompts_up_to_the_context() -> None:
-    grid = choose_grid(LARGE, quick=False, batched_tokens_max=2048)
-    alone, *others = grid.cells
-    assert {n for b, n in alone.prompts if b == 1} >= {16, 32, 64, 128, 256}
-    assert max(n for _b, n in alone.prompts) > 8000
-    mixed = {(cell.decodes, n) for cell in others for _b, n in cell.prompts}
-    assert mixed == {(decodes, n) for decodes in (8, 32, 128) for n in (128, 1024)}
-    for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256):
-        assert len({cell.context for cell in others if cell.decodes == batch}) >= 2, batch
-
-
-def test_an_engine_too_small_to_measure_is_refused() -> None:
-    tiny = EngineCapacity(kv_tokens=128, block_tokens=16, seqs_max=4, context_tokens=100)
-    with pytest.raises(InvalidValueError, match="context is 100"):
-        choose_grid(tiny, quick=True, batched_tokens_max=2048)
 
 
 def measure_engine(profile: Profile, *, quick: bool, stated: int = 2048) -> tuple[Measured, list[str]]:

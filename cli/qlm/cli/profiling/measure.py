@@ -23,9 +23,9 @@ from qlm.cli.profiling.stream import Stream
 from qlm.cli.profiling.timing import (
     iterations_until,
     lone_prompt,
+    prompts_behind,
     steady_ms,
     token_at,
-    without_delay,
 )
 from qlm.domain.ports.engine import Engine, EngineCall
 from qlm.domain.sampling import Sampling
@@ -167,13 +167,9 @@ class Prober:
                 times, decode_ms, async_scheduling=self._async_scheduling, last_share=share
             )
         else:
-            behind = token_at(metronomes[0], min(firsts)) - token_at(metronomes[0], blocked_ns)
-            if behind < 1:
-                return {}  # the long one was divided, or late, and shared the iteration
-            computed = (
-                times[-1:]
-                if behind == 1 or not self._async_scheduling
-                else without_delay(times[1:], decode_ms)[1:]
+            later = token_at(metronomes[0], min(firsts)) - token_at(metronomes[0], blocked_ns)
+            computed = prompts_behind(
+                times, decode_ms, async_scheduling=self._async_scheduling, iterations_later=later
             )
         if computed is None:
             return {}

@@ -154,3 +154,25 @@ def lone_prompt(
     ):
         return None
     return chunks
+
+
+def prompts_behind(
+    times_ms: Sequence[float], decode_ms: float, *, async_scheduling: bool, iterations_later: int
+) -> list[float] | None:
+    """Return the time of the iteration that computed prompts sent behind a long one.
+
+    Args:
+        times_ms: Times of an iteration before, and of that one; of an engine that schedules ahead, one more
+            before.
+        decode_ms: Time of an iteration without a prompt.
+        async_scheduling: The engine schedules ahead.
+        iterations_later: Iterations from the one that ended the long prompt to that one.
+
+    Returns:
+        None if the long prompt was in the same iteration, since it was divided or late.
+    """
+    if iterations_later < 1:
+        return None
+    if async_scheduling and iterations_later > 1:
+        return without_delay(times_ms[-2:], decode_ms)[1:]
+    return [times_ms[-1]]

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from qlm.rct_estimator.profiles.accelerators import accelerator_of
+from qlm.rct_estimator.roofline.shares import ACTIVATION_BYTES, ACTIVATION_BYTES_LARGE, shares_of
+
 WIDE: Final = 5120
 """Width of hidden states from which large products count as wide."""
 
@@ -138,7 +141,7 @@ A10: Final = Hardware(
     host_source=HOST_ASSUMED,
     sequence_ms=0.005,
     sequence_source=SEQUENCE_AS_H100,
-    reserved_bytes=1_500_000_000,
+    reserved_bytes=ACTIVATION_BYTES,
     reserved_source=GRAPHS_H200,
     links={
         2: Link(
@@ -181,7 +184,7 @@ A100: Final = Hardware(
     host_source=HOST_ASSUMED,
     sequence_ms=0.005,
     sequence_source=SEQUENCE_AS_H100,
-    reserved_bytes=1_500_000_000,
+    reserved_bytes=ACTIVATION_BYTES,
     reserved_source=GRAPHS_H200,
     links={
         2: Link(fixed_ms=0.008, bytes_per_s=175e9, source=f"{NCCL_A100} ({VIDUR})"),
@@ -205,17 +208,17 @@ H100: Final = Hardware(
     compute_share=0.645,
     compute_shares_wide={1: 0.645, 2: 0.64, 4: 0.62},
     compute_source=f"what Vidur's linear layers reach on the H100 with 2048 and 4096 tokens ({VIDUR})",
-    attention_share=0.73,
+    attention_share=shares_of(accelerator_of("H100")).pair_flops,
     attention_source=f"prompts of up to 4000 tokens, {OWN_H100}",
     kv_share=0.9,
-    kv_share_grouped=0.96,
+    kv_share_grouped=shares_of(accelerator_of("H100")).kv_grouped,
     kv_source="an estimate: the share of the A100",
     kv_source_grouped=OWN_H100,
     host_ms=0.17,
     host_source=f"the rest of the iterations {OWN_H100}",
     sequence_ms=0.0036,
     sequence_source=f"growth with the batch, {OWN_H100}",
-    reserved_bytes=2_920_000_000,
+    reserved_bytes=ACTIVATION_BYTES_LARGE,
     reserved_source=f"what vLLM kept, {OWN_H100}",
     links={
         2: Link(

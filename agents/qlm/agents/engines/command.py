@@ -145,7 +145,7 @@ def _sets_parallelism(extra: Sequence[str]) -> bool:
 
 
 def offloading(size_bytes: int) -> str:
-    """Return the `--kv-transfer-config` for KV blocks in host memory."""
+    """Return the `--kv-transfer-config` of vLLM 0.32 for so many bytes of KV blocks in host memory."""
     # Two settings differ from the connector's defaults: it would offload prompts only, so that the output of
     # a resumed request would be recomputed, and a failed load would fail its request.
     return json.dumps(

@@ -61,6 +61,10 @@ def incoming(storage: Storage) -> Iterator[Incoming]:
     incoming.discard()
 
 
+def not_broken(error: Exception) -> None:
+    raise error
+
+
 def on_disk(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
@@ -118,7 +122,7 @@ async def test_a_client_that_leaves_while_a_read_hangs_holds_up_no_other(storage
     file = HangingFile()
     late = Timer(5, file.go.set)
     late.start()
-    content = chunks(storage, io.BufferedReader(file))
+    content = chunks(storage, io.BufferedReader(file), not_broken)
     assert isinstance(content, AsyncGenerator)
     reading = asyncio.create_task(anext(content))
     await asyncio.to_thread(file.reading.wait)

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar, cast
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from qlm.cli.runtime.backends import Backends
-from qlm.cli.runtime.outage import Outage
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import operation
 from qlm.domain.ports.store import Store
+from qlm.domain.shell.outage import Outage
 from qlm.domain.shell.tasks import end_tasks
 
 PROBE_S: Final = 5.0

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, Final, ParamSpec, TypeVar
 
+from qlm.domain.errors import StorageUnavailableError
+from qlm.domain.shell.outage import Outage
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.port import BatchStore, FileStore
 
@@ -44,6 +46,7 @@ class Storage:
         limits: Limits of both.
         pace: How often they are looked at.
         executor: Threads for their calls; None for those of the event loop.
+        outage: Log of its outages.
     """
 
     files: FileStore
@@ -51,6 +54,7 @@ class Storage:
     limits: FileLimits
     pace: Pace = DISK_PACE
     executor: Executor | None = None
+    outage: Outage = field(default_factory=partial(Outage, "storage of files"))
 
     async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks, in a thread.
@@ -58,8 +62,14 @@ class Storage:
         Raises:
             StorageUnavailableError: The storage is away, or refuses.
         """
-        call = partial(what, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+        loop, call = asyncio.get_running_loop(), partial(what, *args, **kwargs)
+        try:
+            found = await loop.run_in_executor(self.executor, call)
+        except StorageUnavailableError as error:
+            self.outage.failed(loop.time(), error)
+            raise
+        self.outage.worked(loop.time())
+        return found
 
     def close_later(self, file: BinaryIO) -> None:
         """Close a file in a thread, since a read of it in another thread holds that up until it ends."""

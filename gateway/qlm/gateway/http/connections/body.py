@@ -33,6 +33,14 @@ class Body:
         cycle.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
         return True
 
+    def cut(self) -> None:
+        """Close the connection in the middle of the answer, after the bytes already written.
+
+        The client sees that the answer is not whole.
+        """
+        self._cycle.disconnected = True  # what ASGI still sends is dropped
+        self._cycle.transport.close()
+
     def watch(self, left: Callable[[], None] | None) -> None:
         """Call `left` when the client disconnects before the end, at once if it has; None ends the watch."""
         self._left = left

@@ -1,7 +1,8 @@
 """/v1/files: files uploaded, listed, read, deleted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import BinaryIO, Final
 
 from starlette.requests import Request as HttpRequest
@@ -15,11 +16,14 @@ from qlm.gateway.core.access import FORM_TYPE
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.records import StoredFile
 from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.files.common import caller_tenant, file_not_found, page_limit, page_of, storage_of
 from qlm.gateway.http.files.upload import Upload, receive
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
+
+_log = logging.getLogger(__name__)
 
 PURPOSE: Final = "batch"
 
@@ -77,7 +81,18 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     except FileNotFoundError as error:
         raise file_not_found(found.id) from error
     headers = {"content-length": str(found.size_bytes)}
-    return StreamingResponse(chunks(storage, file), 200, headers, "application/octet-stream")
+
+    def broken(error: Exception) -> None:
+        body: Body | None = request.scope.get(BODY)
+        if body is None:  # another server
+            raise error
+        if isinstance(error, FileNotFoundError):  # deleted meanwhile
+            _log.info("the content of a file is cut off: %s", error)
+        else:
+            gateway.faults.note(_log, error, "the content of a file is cut off")
+        body.cut()
+
+    return StreamingResponse(chunks(storage, file, broken), 200, headers, "application/octet-stream")
 
 
 async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:
@@ -135,11 +150,15 @@ def lifetime_s(given: Mapping[str, object], kept_s: int, prefix: str) -> int:
     return int(text)
 
 
-async def chunks(storage: Storage, file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield the content of a file, and close it then."""
+async def chunks(
+    storage: Storage, file: BinaryIO, broken: Callable[[Exception], None]
+) -> AsyncIterator[bytes]:
+    """Yield the content of a file, and close it then; hand what a read fails with to `broken`, and end."""
     try:
         while chunk := await storage.call(file.read, _CHUNK_BYTES):
             yield chunk
+    except Exception as error:
+        broken(error)
     finally:
         storage.close_later(file)
 

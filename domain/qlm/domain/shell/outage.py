@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-log = logging.getLogger("qlm.cli")
+_log = logging.getLogger(__name__)
 
 QUIET_S: Final = 5.0
 """Time without a failed call after which a server is back: it may answer reads while it cannot write."""
@@ -28,10 +28,10 @@ class Outage:
         self._failed_s = now_s
         if self._since_s is None:
             self._since_s = now_s
-            log.warning("the %s is away: %s", self._server, why)
+            _log.warning("the %s is away: %s", self._server, why)
 
     def worked(self, now_s: float) -> None:
         """Note a call that was done."""
         if self._since_s is not None and now_s - self._failed_s >= QUIET_S:
-            log.warning("the %s is back after %.0f s", self._server, self._failed_s - self._since_s)
+            _log.warning("the %s is back after %.0f s", self._server, self._failed_s - self._since_s)
             self._since_s = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qlm.cli.runtime.outage import QUIET_S, Outage
+from qlm.domain.shell.outage import QUIET_S, Outage
 
 
 def test_an_outage_is_two_lines_however_often_calls_fail_and_reads_work(

@@ -96,7 +96,7 @@ async def world(tmp_path: Path, s3_url: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(runner, "RETRY_S", 0.2)
     async with contextlib.AsyncExitStack() as stack:
         wire = await stack.enter_async_context(Wire(int(s3_url.rpartition(":")[2])))
-        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=1.0)
+        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=5.0)
         cluster = await stack.enter_async_context(running_cluster(tmp_path))
         url = await cluster.gateway(storage=storage_in(bucket))
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)

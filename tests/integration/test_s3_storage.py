@@ -205,7 +205,7 @@ def test_a_conditional_write_whose_answer_was_lost_has_won(bucket: Bucket) -> No
 def test_an_upload_whose_last_answer_was_lost_is_whole(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complete = bucket._client.complete_multipart_upload
+    complete = bucket._large_client.complete_multipart_upload
     lost: Any = {"Error": {"Code": "NoSuchUpload"}}
 
     def second_try(**call: Any) -> None:
@@ -215,12 +215,12 @@ def test_an_upload_whose_last_answer_was_lost_is_whole(
     def no_parts(**_: Any) -> None:
         raise ClientError(lost, "CompleteMultipartUpload")
 
-    monkeypatch.setattr(bucket._client, "complete_multipart_upload", second_try)
+    monkeypatch.setattr(bucket._large_client, "complete_multipart_upload", second_try)
     storage = storage_of_bucket(bucket, SystemClock())
     made = add_file(storage, b"x" * 20 * MIB)
     with storage.files.open("a", made.id) as file:
         assert len(file.read()) == 20 * MIB
-    monkeypatch.setattr(bucket._client, "complete_multipart_upload", no_parts)
+    monkeypatch.setattr(bucket._large_client, "complete_multipart_upload", no_parts)
     with pytest.raises(StorageUnavailableError, match="has lost the parts of"):
         add_file(storage, b"x" * 20 * MIB)
     assert storage.files.all_of("a") == [made]
@@ -290,7 +290,7 @@ def test_credentials_for_engines_are_not_taken(s3_url: str, monkeypatch: pytest.
 
 async def test_a_server_that_does_not_answer_costs_a_bounded_time(s3_url: str) -> None:
     async with Wire(int(s3_url.rpartition(":")[2])) as wire:
-        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=0.2)
+        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=5.0)
         await asyncio.to_thread(check_bucket, bucket)
         wire.clog()
         async with asyncio.timeout(30):

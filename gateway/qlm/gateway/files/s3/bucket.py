@@ -1,20 +1,21 @@
 """A bucket below a prefix: whole objects, conditional writes, ranges, and lists, each with a time limit.
 
-A conditional write whose answer was lost is tried again by the client, and then fails by the write itself.
+A conditional write whose answer was lost is tried again, and then fails by the write itself.
 So what is written under a condition must differ between writers: then the content tells whose write won.
 """
 
 import email.utils
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 import orjson
 from botocore.client import BaseClient
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from qlm.domain.errors import StorageUnavailableError
+from qlm.gateway.files.s3.calls import Calls
 from qlm.gateway.files.s3.errors import as_qlm, code_of
 
 P = ParamSpec("P")
@@ -23,8 +24,8 @@ T = TypeVar("T")
 CONFLICTS_MAX: Final = 5
 """Tries of a conditional write that meets another one in progress."""
 
-READ_TRIES: Final = 3
-"""Tries of an answer that breaks off in its body, which the client does not try again."""
+SMALL_BYTES_MAX: Final = 256 * 1024
+"""Content that a server is to have taken soon."""
 
 _MISSING: Final = ("NoSuchKey", "404")
 _FAILED_CONDITION: Final = ("PreconditionFailed", "412")
@@ -64,16 +65,25 @@ class Stamped:
 class Bucket:
     """A bucket below a prefix. Calls raise `StorageUnavailableError`, or `StorageRefusedError`."""
 
-    def __init__(self, client: BaseClient, name: str, prefix: str) -> None:
-        """Use a client, whose calls have time limits."""
-        self._client: Any = client
-        self.name = name
-        self._prefix = prefix
+    def __init__(
+        self, client: BaseClient, large_client: BaseClient, name: str, prefix: str, timeout_s: float
+    ) -> None:
+        """Use clients whose calls have time limits, and are tried once.
 
-    @cached_property
-    def where(self) -> str:
+        Args:
+            client: For calls that move little.
+            large_client: For those that move much.
+            name: Name of the bucket.
+            prefix: What its keys begin with.
+            timeout_s: Time limit of a call with all its tries, seconds.
+        """
+        self._client: Any = client
+        self._large_client: Any = large_client
+        self.name = name
+        self.where = f"the S3 bucket {name} at {client.meta.endpoint_url}"
         """The bucket and its server, for messages."""
-        return f"the S3 bucket {self.name} at {self._client.meta.endpoint_url}"
+        self._prefix = prefix
+        self._calls = Calls(self.where, timeout_s)
 
     # --- whole objects
 
@@ -116,7 +126,8 @@ class Bucket:
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object, which replaces one that is there."""
-        self._call(self._client.put_object, Bucket=self.name, Key=self._key(key), Body=data)
+        client = self._client if len(data) <= SMALL_BYTES_MAX else self._large_client
+        self._call(client.put_object, Bucket=self.name, Key=self._key(key), Body=data)
 
     def put_json(self, key: str, value: Any) -> None:
         """Write JSON to an object, which replaces one that is there."""
@@ -137,7 +148,7 @@ class Bucket:
         call = {"Bucket": self.name, "Key": self._key(key), "Body": orjson.dumps(value), **condition}
         for _ in range(CONFLICTS_MAX):
             try:
-                return str(self._call_raw(self._client.put_object, **call)["ETag"])
+                return str(self._calls.make(partial(self._client.put_object, **call))["ETag"])
             except ClientError as error:
                 code = code_of(error)
                 if code in _IN_PROGRESS:
@@ -155,7 +166,9 @@ class Bucket:
             FileNotFoundError: There is no such object.
         """
         from_key = {"Bucket": self.name, "Key": self._key(source)}
-        self._call(self._client.copy_object, Bucket=self.name, Key=self._key(target), CopySource=from_key)
+        self._call(
+            self._large_client.copy_object, Bucket=self.name, Key=self._key(target), CopySource=from_key
+        )
 
     def delete(self, *keys: str) -> None:
         """Delete objects; those that are not there are none."""
@@ -166,7 +179,8 @@ class Bucket:
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin so, in the order of keys."""
-        for page in self._pages("list_objects_v2", prefix):
+        marks = {"NextContinuationToken": "ContinuationToken"}
+        for page in self._listed(self._client.list_objects_v2, marks, prefix):
             for each in page.get("Contents", ()):
                 changed_s = each["LastModified"].timestamp()
                 yield Entry(each["Key"].removeprefix(self._prefix), each["Size"], changed_s)
@@ -192,14 +206,14 @@ class Bucket:
     def put_part(self, key: str, upload: str, number: int, data: bytes) -> str:
         """Write a part; return its version."""
         call = {"Bucket": self.name, "Key": self._key(key), "UploadId": upload, "PartNumber": number}
-        return str(self._call(self._client.upload_part, Body=data, **call)["ETag"])
+        return str(self._call(self._large_client.upload_part, Body=data, **call)["ETag"])
 
     def end_parts(self, key: str, upload: str, etags: list[str]) -> None:
         """Make an object of all parts; one that is there is of an earlier try, whose answer was lost."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
         call = {"Bucket": self.name, "Key": self._key(key), "UploadId": upload}
         try:
-            self._call(self._client.complete_multipart_upload, MultipartUpload={"Parts": parts}, **call)
+            self._call(self._large_client.complete_multipart_upload, MultipartUpload={"Parts": parts}, **call)
         except FileNotFoundError as error:
             if self.size_bytes(key) is None:
                 raise StorageUnavailableError(f"{self.where} has lost the parts of {key}") from error
@@ -215,7 +229,8 @@ class Bucket:
     def open_uploads(self) -> Iterator[tuple[str, str, float]]:
         """Yield key, id and age in seconds of the uploads in parts that have not ended."""
         now_s = self.now_s()
-        for page in self._pages("list_multipart_uploads", ""):
+        marks = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
+        for page in self._listed(self._client.list_multipart_uploads, marks, ""):
             for each in page.get("Uploads", ()):
                 key = each["Key"].removeprefix(self._prefix)
                 yield key, each["UploadId"], now_s - each["Initiated"].timestamp()
@@ -225,37 +240,33 @@ class Bucket:
     def _key(self, key: str) -> str:
         return self._prefix + key
 
-    def _pages(self, operation: str, prefix: str) -> Iterator[Any]:
-        pages = iter(
-            self._client.get_paginator(operation).paginate(Bucket=self.name, Prefix=self._key(prefix))
-        )
-        while (page := self._call(next, pages, None)) is not None:
+    def _listed(self, call: Callable[..., Any], marks: Mapping[str, str], prefix: str) -> Iterator[Any]:
+        """Yield the pages of a list; `marks` has arguments of the next call, by their names in an answer."""
+        named = {"Bucket": self.name, "Prefix": self._key(prefix)}
+        while True:
+            page = self._call(call, **named)
             yield page
+            after = {argument: page[mark] for mark, argument in marks.items() if page.get(mark)}
+            if not page.get("IsTruncated") or not after:
+                return
+            named |= after
 
     def _read(self, **call: Any) -> tuple[Any, bytes]:
         """Return an answer with its body; one that breaks off is asked for again."""
-        for tries_left in reversed(range(READ_TRIES)):
-            answer = self._call(self._client.get_object, Bucket=self.name, **call)
-            try:
-                return answer, bytes(self._call(answer["Body"].read))
-            except StorageUnavailableError:
-                if not tries_left:
-                    raise
-        raise AssertionError
+
+        def read(**call: Any) -> tuple[Any, bytes]:
+            answer = self._client.get_object(**call)
+            return answer, bytes(answer["Body"].read())
+
+        return self._call(read, Bucket=self.name, **call)
 
     def _now_s(self, answer: Any) -> float:
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
         return email.utils.parsedate_to_datetime(date).timestamp()
 
-    def _call_raw(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return call(*args, **kwargs)
-        except (BotoCoreError, OSError) as error:
-            raise as_qlm(error, self.where) from error
-
     def _call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return self._call_raw(call, *args, **kwargs)
+            return self._calls.make(partial(call, *args, **kwargs))
         except ClientError as error:
             key = kwargs.get("Key")
             if key is not None and code_of(error) in (*_MISSING, "NoSuchUpload"):

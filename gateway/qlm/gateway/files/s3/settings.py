@@ -18,7 +18,7 @@ class S3Settings(BaseModel):
         prefix: What all keys begin with; another prefix is another place.
         endpoint_url: URL of the server; without it, AWS.
         region: Its region; without it, as the environment says.
-        timeout_s: Time limit of each try of a call, seconds; a call has up to 4, with growing pauses.
+        timeout_s: Time in which a call ends that gets no answer, its further tries included, seconds.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -22,13 +22,11 @@ from qlm.gateway.files.s3.files import S3Files
 from qlm.gateway.files.s3.known import KnownJson
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.s3.threads import DaemonThreads
+from qlm.gateway.files.s3.tries import SMALL_SHARE
 from qlm.gateway.files.storage import Pace, Storage
 
 PACE: Final = Pace(scan_s=3.0, look_s=2.0, note_s=5.0, sweep_s=900.0)
 """Each look costs calls, for which most storages are paid."""
-
-TRIES: Final = 4
-"""Tries of a call, with growing pauses between them."""
 
 _THREADS: Final = 16
 
@@ -56,10 +54,12 @@ def bucket_of(settings: S3Settings, environment: Mapping[str, str] = os.environ)
         StorageRefusedError: Settings or environment cannot be used.
     """
     try:
-        client = _client(settings, environment)
+        session, timeout_s = _session(), settings.timeout_s
+        client = _client(session, settings, environment, SMALL_SHARE * timeout_s)
+        large_client = _client(session, settings, environment, timeout_s)
     except BotoCoreError as error:
         raise StorageRefusedError(f"the S3 bucket {settings.bucket}: {error}") from error
-    return Bucket(client, settings.bucket, settings.prefix)
+    return Bucket(client, large_client, settings.bucket, settings.prefix, timeout_s)
 
 
 def check_bucket(bucket: Bucket, random_hex: RandomHex = secrets.token_hex) -> None:
@@ -86,20 +86,27 @@ def check_bucket(bucket: Bucket, random_hex: RandomHex = secrets.token_hex) -> N
         )
 
 
-def _client(settings: S3Settings, environment: Mapping[str, str]) -> BaseClient:
-    """Return a client, with credentials that engines do not inherit."""
+def _session() -> Session:
+    """Return a session that takes no credentials that engines inherit."""
     session = Session()
     # AWS_ACCESS_KEY_ID and the like would reach the engines that this process starts.
     session.get_component("credential_provider").remove("env")
+    return session
+
+
+def _client(
+    session: Session, settings: S3Settings, environment: Mapping[str, str], timeout_s: float
+) -> BaseClient:
+    """Return a client with the credentials of the environment, which waits so long for an answer."""
     names = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
     names["aws_session_token"] = SESSION_TOKEN
     given: dict[str, Any] = {
         name: environment[variable] for name, variable in names.items() if environment.get(variable)
     }
     config = Config(
-        connect_timeout=min(settings.timeout_s, 5.0),
-        read_timeout=settings.timeout_s,
-        retries={"mode": "standard", "total_max_attempts": TRIES},
+        connect_timeout=SMALL_SHARE * settings.timeout_s,
+        read_timeout=timeout_s,
+        retries={"mode": "standard", "total_max_attempts": 1},  # `Calls` tries again
         max_pool_connections=2 * _THREADS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

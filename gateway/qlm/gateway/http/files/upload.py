@@ -1,6 +1,7 @@
 """Bodies of POST /v1/files: multipart forms whose file is stored as it comes."""
 
 import asyncio
+import contextlib
 import io
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
+from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, invalid
@@ -22,6 +24,9 @@ Write = Callable[[bytes], Awaitable[None]]
 _BUFFER_BYTES: Final = 256 * 1024
 _FIELD_BYTES_MAX: Final = 1024
 _FIELDS_MAX: Final = 16
+
+_SKIP_S: Final = 5.0
+"""Time for the rest of a file that cannot be stored: most clients read no answer before all is sent."""
 
 _MALFORMED: Final = (ValueError, AssertionError, LookupError, RuntimeError, EOFError, HttpProcessingError)
 """What aiohttp raises at a form that is none."""
@@ -126,8 +131,19 @@ async def _store(part: BodyPartReader, write: Write, bytes_max: int) -> int:
             message = f"the file has more than {bytes_max} bytes; expected at most that"
             close = {"connection": "close"}
             raise ApiError(status=413, message=message, param="file", code="file_too_large", headers=close)
-        await write(bytes(chunk))
+        try:
+            await write(bytes(chunk))
+        except StorageUnavailableError:
+            await _skip(part)
+            raise
     return size
+
+
+async def _skip(part: BodyPartReader) -> None:
+    with contextlib.suppress(TimeoutError, *_MALFORMED):
+        async with asyncio.timeout(_SKIP_S):
+            while await part.read_chunk(_BUFFER_BYTES):
+                pass
 
 
 async def _text(part: BodyPartReader) -> str:

@@ -18,10 +18,10 @@ from qlm.gateway.api.objective import (
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
+from qlm.gateway.files.records import PAGE_MAX
 from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX, LOOKED_AT
 from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.files.admin import LISTED_DEFAULT, LISTED_MAX
-from qlm.gateway.http.files.common import PAGE_MAX
 from qlm.gateway.http.requests import OFFSET_MAX
 from qlm.gateway.http.responses_api.input_items import ITEMS_DEFAULT, ITEMS_MAX
 from qlm.gateway.sessions.dead_letters import LETTERS_MAX

@@ -62,4 +62,4 @@ def test_a_batch_that_was_never_whole_counts_for_none(
     monkeypatch.setattr(bucket, "put_json", put)
     with pytest.raises(StorageUnavailableError):
         add_batch(storage, b"x\n", endpoint="/v1/completions")
-    assert (storage.batches.all_of("a"), storage.batches.count_open("a")) == ([], 0)
+    assert (storage.batches.page("a")[0], storage.batches.count_open("a")) == ([], 0)

@@ -67,7 +67,7 @@ from qlm.gateway.files.s3.storage import bucket_of, storage_of_bucket
 settings, credentials = map(json.loads, sys.argv[1:])
 async def ends():
     storage = storage_of_bucket(bucket_of(S3Settings(**settings), credentials), SystemClock())
-    calls = [storage.call(storage.files.all_of, "a") for _ in range(50)]
+    calls = [storage.call(storage.files.page, "a") for _ in range(50)]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.5):
             await asyncio.gather(*calls)
@@ -155,7 +155,7 @@ def test_a_gateway_killed_between_parts_leaves_no_file_and_its_parts_are_swept(
         finally:
             gateway.kill()
     storage = storage_of_bucket(bucket, SystemClock())
-    assert (storage.files.all_of("a"), storage.files.used_bytes("a"), bucket.keys("")) == ([], 0, [])
+    assert (storage.files.page("a")[0], storage.files.used_bytes("a"), bucket.keys("")) == ([], 0, [])
     assert len(list(bucket.open_uploads())) == 1
     storage.files.sweep()  # the server of the tests gives all uploads one time of years ago
     assert list(bucket.open_uploads()) == []
@@ -187,7 +187,7 @@ def test_what_others_keep_in_the_bucket_stays(s3_url: str, monkeypatch: pytest.M
     storage.batches.sweep(0)
     assert bucket.keys("") == others
     assert [found for _, found, _ in bucket.open_uploads()] == [upload]
-    assert (storage.batches.open_places(), storage.batches.all_batches()) == ({}, [])
+    assert (storage.batches.open_places(), storage.batches.newest()) == ({}, [])
 
 
 def test_a_conditional_write_whose_answer_was_lost_has_won(bucket: Bucket) -> None:
@@ -223,7 +223,7 @@ def test_an_upload_whose_last_answer_was_lost_is_whole(
     monkeypatch.setattr(bucket._large_client, "complete_multipart_upload", no_parts)
     with pytest.raises(StorageUnavailableError, match="has lost the parts of"):
         add_file(storage, b"x" * 20 * MIB)
-    assert storage.files.all_of("a") == [made]
+    assert storage.files.page("a")[0] == [made]
 
 
 def test_a_claim_is_valid_until_its_time_is_over(bucket: Bucket) -> None:

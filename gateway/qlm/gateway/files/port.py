@@ -6,7 +6,7 @@ Each call raises `StorageUnavailableError` if the place is away or refuses, whic
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Literal, Protocol
 
-from qlm.gateway.files.records import Batch, BatchSpec, BatchState, StoredFile
+from qlm.gateway.files.records import PAGE_MAX, Batch, BatchSpec, BatchState, Page, StoredFile
 
 Part = Literal["output", "errors"]
 """The two results of a batch."""
@@ -41,11 +41,23 @@ class FileStore(Protocol):
             FileNotFoundError: There is none.
         """
 
-    def all_of(self, tenant: str) -> list[StoredFile]:
-        """Return the files of a tenant, newest first."""
+    def page(
+        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+    ) -> Page[StoredFile]:
+        """Return files of a tenant, newest first, and whether more follow.
+
+        Args:
+            tenant: The tenant.
+            after: Id of the file behind which they begin; None for the newest.
+            limit: Most files.
+            purpose: Their purpose; None for any.
+
+        Raises:
+            LookupError: The tenant has no such file to begin behind.
+        """
 
     def used_bytes(self, tenant: str) -> int:
-        """Return the size of all files of a tenant."""
+        """Return the size of all files of a tenant; of expired ones, too, until they are deleted."""
 
     def delete(self, tenant: str, id: str) -> bool:
         """Delete a file; False if the tenant has none with this id."""
@@ -121,8 +133,17 @@ class BatchStore(Protocol):
     def get(self, tenant: str, id: str) -> Batch | None:
         """Return a batch; None if the tenant has none with this id."""
 
-    def all_of(self, tenant: str) -> list[Batch]:
-        """Return the batches of a tenant, newest first."""
+    def page(self, tenant: str, after: str | None = None, limit: int = PAGE_MAX) -> Page[Batch]:
+        """Return batches of a tenant, newest first, and whether more follow.
+
+        Args:
+            tenant: The tenant.
+            after: Id of the batch behind which they begin; None for the newest.
+            limit: Most batches.
+
+        Raises:
+            LookupError: The tenant has no such batch to begin behind.
+        """
 
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
@@ -136,8 +157,8 @@ class BatchStore(Protocol):
     def resume(self, tenant: str, id: str) -> None:
         """Let the lines of a batch begin again."""
 
-    def all_batches(self) -> list[Batch]:
-        """Return the batches of all tenants, newest first."""
+    def newest(self, limit: int = PAGE_MAX) -> list[Batch]:
+        """Return batches of all tenants, newest first."""
 
     def find(self, id: str) -> Batch | None:
         """Return the batch with an id, of any tenant; None if there is none."""

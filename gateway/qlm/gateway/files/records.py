@@ -1,9 +1,17 @@
 """What files and batches are, wherever they are kept."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+Page = tuple[Sequence[T], bool]
+"""A part of a list, and whether more follow."""
+
+PAGE_MAX: Final = 10_000
+"""Most entries of a part of a list."""
 
 RandomHex = Callable[[int], str]
 """Returns so many random bytes as hexadecimal digits, such as `secrets.token_hex`."""
@@ -19,6 +27,12 @@ CLAIM_TTL_S: Final = 15.0
 """A claim of a batch that was not renewed for this time is another gateway's to replace."""
 
 _TENANT_DIGITS: Final = 40
+
+_TIME_BYTES: Final = 5
+_TIME_END: Final = 2 ** (8 * _TIME_BYTES) - 1
+
+TIMED: Final = "ff"
+"""First digits of ids that begin with their time, until the year 2106."""
 
 UPLOAD_MAX_S: Final = 86_400.0
 """Age at which what is left of a broken upload is deleted."""
@@ -135,6 +149,11 @@ def is_id(id: str, prefix: str) -> bool:
     return id != digits and len(digits) == 2 * ID_BYTES and set(digits) <= set("0123456789abcdef")
 
 
+def timed_hex(now_s: int, random_hex: RandomHex) -> str:
+    """Return the digits of an id that cannot be guessed, and that comes before those of earlier seconds."""
+    return f"{_TIME_END - now_s:0{2 * _TIME_BYTES}x}" + random_hex(ID_BYTES - _TIME_BYTES)
+
+
 def tenant_name(tenant: str) -> str:
     """Return the name of the folder of all that a tenant has; names of tenants may have any characters."""
     return hashlib.sha256(tenant.encode("utf-8", "surrogateescape")).hexdigest()[:_TENANT_DIGITS]
@@ -159,6 +178,24 @@ def state_from(plain: Mapping[str, Any]) -> BatchState:
     """Return the progress of a batch from its JSON."""
     known = {name: plain[name] for name in BatchState.__slots__}
     return BatchState(**known | {"errors": tuple(known["errors"])})
+
+
+def page_after(found: Sequence[T], ids: Sequence[str], after: str | None, limit: int) -> Page[T]:
+    """Return a part of a list, and whether more follow.
+
+    Args:
+        found: The whole list.
+        ids: Their ids.
+        after: Id behind which the part begins; None for the beginning.
+        limit: Most entries.
+
+    Raises:
+        LookupError: There is no such id.
+    """
+    if after is not None and after not in ids:
+        raise LookupError(after)
+    start = 0 if after is None else ids.index(after) + 1
+    return found[start : start + limit], start + limit < len(found)
 
 
 def newest_first(batches: Iterable[Batch]) -> list[Batch]:

@@ -20,15 +20,38 @@ async def test_a_batch_is_found_by_its_tenant_and_by_operators(place: Place) -> 
     second, _ = add_batch(storage, LINES, endpoint=ENDPOINT, clock=place.clock)
     theirs, _ = add_batch(storage, LINES, endpoint=ENDPOINT, tenant="b", clock=place.clock)
     batches = place.storage().batches
-    assert [each.spec for each in batches.all_of("a")] == [second, first]
+    assert [each.spec for each in batches.page("a")[0]] == [second, first]
     assert (batches.count_open("a"), batches.count_open("b"), batches.count_open("c")) == (2, 1, 0)
     assert batches.get("a", theirs.id) is None
     assert batches.get("b", f"../b/{theirs.id}") is None
     found = batches.find(theirs.id)
     assert found is not None and found.spec == theirs
     assert batches.find("batch_none") is None
-    assert {each.spec.id for each in batches.all_batches()} == {first.id, second.id, theirs.id}
+    assert {each.spec.id for each in batches.newest()} == {first.id, second.id, theirs.id}
     assert set(batches.open_places()) == {first.id, second.id, theirs.id}
+
+
+async def test_batches_are_listed_in_parts(place: Place) -> None:
+    storage = place.storage()
+    ids: list[str] = []
+    for number in range(5):
+        place.clock.extra_s = 2 * number
+        spec, _ = add_batch(storage, LINES, endpoint=ENDPOINT, clock=place.clock)
+        ids.insert(0, spec.id)
+    batches = place.storage().batches
+
+    def part(after: str | None, limit: int) -> tuple[list[str], bool]:
+        found, more = batches.page("a", after, limit)
+        return [each.spec.id for each in found], more
+
+    assert part(None, 2) == (ids[:2], True)
+    assert part(ids[1], 2) == (ids[2:4], True)
+    assert part(ids[3], 2) == (ids[4:], False)
+    assert part(None, 5) == (ids, False)
+    assert [each.spec.id for each in batches.newest(3)] == ids[:3]
+    for tenant, unknown in (("a", "batch_none"), ("b", ids[0])):
+        with pytest.raises(LookupError):
+            batches.page(tenant, unknown)
 
 
 async def test_a_batch_is_cancelled_paused_and_resumed(place: Place) -> None:
@@ -117,7 +140,7 @@ async def test_an_ended_batch_is_deleted_in_time(place: Place) -> None:
     storage.batches.sweep(100)
     for batches in (storage.batches, place.storage().batches):
         assert batches.get("a", ended.id) is None
-        assert [each.spec.id for each in batches.all_of("a")] == [runs.id]
+        assert [each.spec.id for each in batches.page("a")[0]] == [runs.id]
     assert not any(ended.id in name for name in place.content())
 
 

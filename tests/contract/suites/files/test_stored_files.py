@@ -5,6 +5,7 @@ import os
 import pytest
 
 from contract.suites.files.places import Place
+from qlm.gateway.files.records import StoredFile
 from support.stored_batches import add_file
 
 PIECE = b"0123456789" * 1000
@@ -34,20 +35,42 @@ async def test_files_are_listed_newest_first_with_what_is_known_of_them(place: P
     place.clock.extra_s = 2
     second = add_file(storage, b"x")
     other = place.storage().files
-    assert other.all_of("a") == [second, first]
+    assert other.page("a")[0] == [second, first]
     assert (other.get("a", first.id), first.name) == (first, "à b.jsonl")
     assert first.expires_s == first.created_s + 7200
     assert other.used_bytes("a") == len(PIECE) + 1
+
+
+async def test_files_are_listed_in_parts(place: Place) -> None:
+    storage = place.storage()
+    made: list[StoredFile] = []
+    for number in range(5):
+        place.clock.extra_s = 2 * number
+        made.insert(0, add_file(storage, PIECE, lifetime_s=60 if number == 2 else 3600))
+    files = place.storage().files
+    assert files.page("a", limit=2) == (made[:2], True)
+    assert files.page("a", made[1].id, 2) == (made[2:4], True)
+    assert files.page("a", made[3].id, 2) == (made[4:], False)
+    assert files.page("a", limit=5, purpose="batch") == (made, False)
+    assert files.page("a", limit=5, purpose="batch_output") == ([], False)
+    place.clock.extra_s = 66  # one has expired
+    assert files.page("a", made[1].id, 2) == (made[3:], False)
+    files.delete("a", made[0].id)
+    for unknown in (made[0].id, made[2].id, "x"):
+        with pytest.raises(LookupError):
+            files.page("a", unknown)
+    with pytest.raises(LookupError):
+        files.page("b", made[1].id)
 
 
 async def test_content_is_no_file_before_it_is_kept(place: Place) -> None:
     storage = place.storage()
     incoming = storage.files.incoming("a")
     incoming.write(PIECE)
-    assert storage.files.all_of("a") == []
+    assert storage.files.page("a")[0] == []
     incoming.discard()
     incoming.discard()
-    assert (storage.files.all_of("a"), place.content()) == ([], [])
+    assert (storage.files.page("a")[0], place.content()) == ([], [])
 
 
 async def test_discarding_leaves_what_was_kept(place: Place) -> None:
@@ -63,7 +86,7 @@ async def test_a_deleted_file_is_gone(place: Place) -> None:
     for files in (storage.files, place.storage().files):
         assert not files.delete("a", made.id)
         assert files.get("a", made.id) is None
-        assert files.all_of("a") == [kept]
+        assert files.page("a")[0] == [kept]
         with pytest.raises(FileNotFoundError):
             files.open("a", made.id)
     assert not any(made.id in name for name in place.content())
@@ -74,7 +97,7 @@ async def test_an_expired_file_is_gone(place: Place) -> None:
     made, kept = add_file(storage, PIECE, lifetime_s=60), add_file(storage, b"x", lifetime_s=3600)
     place.clock.extra_s = 61
     assert storage.files.get("a", made.id) is None
-    assert storage.files.all_of("a") == [kept]
+    assert storage.files.page("a")[0] == [kept]
     storage.files.sweep()
     assert not any(made.id in name for name in place.content())
     assert storage.files.get("a", kept.id) == kept
@@ -85,7 +108,7 @@ async def test_a_tenant_has_its_own_files_only(place: Place) -> None:
     made = add_file(storage, PIECE, tenant="a/b")
     for other in ("a", "a/b ", "", "../a/b", "b"):
         assert storage.files.get(other, made.id) is None
-        assert storage.files.all_of(other) == []
+        assert storage.files.page(other)[0] == []
         assert storage.files.used_bytes(other) == 0
         assert not storage.files.delete(other, made.id)
         with pytest.raises(FileNotFoundError):
@@ -99,4 +122,4 @@ async def test_what_is_no_id_names_no_file(place: Place) -> None:
     for id in ("", "file-", f"{made.id}.json", f"../files/{made.id}", made.id.upper(), f"{made.id}\n"):
         assert storage.files.get("a", id) is None
         assert not storage.files.delete("a", id)
-    assert storage.files.all_of("a") == [made]
+    assert storage.files.page("a")[0] == [made]

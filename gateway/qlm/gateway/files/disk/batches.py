@@ -31,12 +31,15 @@ from qlm.gateway.files.records import (
     BATCH_PREFIX,
     CLAIM_TTL_S,
     ID_BYTES,
+    PAGE_MAX,
     Batch,
     BatchSpec,
     BatchState,
+    Page,
     RandomHex,
     is_id,
     newest_first,
+    page_after,
     spec_from,
     state_from,
     tenant_name,
@@ -82,9 +85,14 @@ class DiskBatches:
         """Return a batch; None if the tenant has none with this id."""
         return self._read(self._folder(tenant, id)) if is_id(id, BATCH_PREFIX) else None
 
-    def all_of(self, tenant: str) -> list[Batch]:
-        """Return the batches of a tenant, newest first."""
-        return self._newest_first(self._batches_of(tenant).glob(f"{BATCH_PREFIX}*"))
+    def page(self, tenant: str, after: str | None = None, limit: int = PAGE_MAX) -> Page[Batch]:
+        """Return batches of a tenant, newest first, and whether more follow.
+
+        Raises:
+            LookupError: The tenant has no such batch to begin behind.
+        """
+        found = self._newest_first(self._batches_of(tenant).glob(f"{BATCH_PREFIX}*"))
+        return page_after(found, [each.spec.id for each in found], after, limit)
 
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
@@ -109,9 +117,9 @@ class DiskBatches:
 
     # --- operators
 
-    def all_batches(self) -> list[Batch]:
-        """Return the batches of all tenants, newest first."""
-        return self._newest_first(self._root.glob(f"*/batches/{BATCH_PREFIX}*"))
+    def newest(self, limit: int = PAGE_MAX) -> list[Batch]:
+        """Return batches of all tenants, newest first."""
+        return self._newest_first(self._root.glob(f"*/batches/{BATCH_PREFIX}*"))[:limit]
 
     def find(self, id: str) -> Batch | None:
         """Return the batch with an id, of any tenant; None if there is none."""

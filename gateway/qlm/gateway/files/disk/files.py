@@ -17,12 +17,15 @@ from qlm.gateway.files.disk.json_files import read_json, write_all, write_json
 from qlm.gateway.files.records import (
     FILE_PREFIX,
     ID_BYTES,
+    PAGE_MAX,
     UPLOAD_MAX_S,
+    Page,
     RandomHex,
     StoredFile,
     file_from,
     is_id,
     newest_files_first,
+    page_after,
     tenant_name,
 )
 
@@ -117,15 +120,25 @@ class DiskFiles:
         """Return the path of a file's content."""
         return self._folder(tenant) / id
 
-    def all_of(self, tenant: str) -> list[StoredFile]:
-        """Return the files of a tenant, newest first."""
-        return newest_files_first(
-            each for each in _known(self._folder(tenant)) if each.expires_s > self._now_s()
+    def page(
+        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+    ) -> Page[StoredFile]:
+        """Return files of a tenant, newest first, and whether more follow.
+
+        Raises:
+            LookupError: The tenant has no such file to begin behind.
+        """
+        now_s = self._now_s()
+        found = newest_files_first(
+            each
+            for each in _known(self._folder(tenant))
+            if each.expires_s > now_s and purpose in (None, each.purpose)
         )
+        return page_after(found, [each.id for each in found], after, limit)
 
     def used_bytes(self, tenant: str) -> int:
-        """Return the size of all files of a tenant."""
-        return sum(each.size_bytes for each in self.all_of(tenant))
+        """Return the size of all files of a tenant; of expired ones, too, until they are deleted."""
+        return sum(each.size_bytes for each in _known(self._folder(tenant)))
 
     def delete(self, tenant: str, id: str) -> bool:
         """Delete a file; False if the tenant has none with this id."""

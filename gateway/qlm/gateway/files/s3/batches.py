@@ -9,11 +9,13 @@ Below `<tenant>/batches/<id>/` are
 * `cancel`, `pause`: its client asked for that, at their time of change,
 * `end.json`: how it ended; written under the condition that there is none, and final.
 
-`open/<tenant>/<id>` names a batch that has not ended.
+`open/<tenant>/<id>` names a batch that has not ended. An id begins with its time, so that the newest batch
+has the first key; those of ids without are listed last.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from itertools import groupby, islice, takewhile
 from typing import Final
 
 from qlm.domain.ports.clock import Clock
@@ -21,17 +23,22 @@ from qlm.gateway.files.records import (
     BATCH_PREFIX,
     CLAIM_TTL_S,
     ID_BYTES,
+    PAGE_MAX,
+    TIMED,
     UPLOAD_MAX_S,
     Batch,
     BatchSpec,
     BatchState,
+    Page,
     RandomHex,
     is_id,
     is_tenant_name,
     newest_first,
+    page_after,
     spec_from,
     state_from,
     tenant_name,
+    timed_hex,
 )
 from qlm.gateway.files.s3.bucket import Bucket, Entry
 from qlm.gateway.files.s3.claim import S3Claim
@@ -70,7 +77,7 @@ class S3Batches:
 
     def new_id(self) -> str:
         """Return an unused id that cannot be guessed."""
-        return BATCH_PREFIX + self._random_hex(ID_BYTES)
+        return BATCH_PREFIX + timed_hex(self._clock.now_ns() // 10**9, self._random_hex)
 
     def add(self, spec: BatchSpec) -> Batch:
         """Accept a batch on a copy of its input file, whose deletion then does not stop it.
@@ -88,9 +95,16 @@ class S3Batches:
         """Return a batch; None if the tenant has none with this id."""
         return self.read(self._place(tenant, id)) if is_id(id, BATCH_PREFIX) else None
 
-    def all_of(self, tenant: str) -> list[Batch]:
-        """Return the batches of a tenant, newest first."""
-        return self._newest_first(self._places(f"{tenant_name(tenant)}/{_BATCHES}/"))
+    def page(self, tenant: str, after: str | None = None, limit: int = PAGE_MAX) -> Page[Batch]:
+        """Return batches of a tenant, newest first, and whether more follow.
+
+        Raises:
+            LookupError: The tenant has no such batch to begin behind.
+        """
+        if after is not None and self.get(tenant, after) is None:
+            raise LookupError(after)
+        found = list(islice(self._behind(tenant, after, limit + 1), limit + 1))
+        return found[:limit], len(found) > limit
 
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
@@ -111,9 +125,13 @@ class S3Batches:
 
     # --- operators
 
-    def all_batches(self) -> list[Batch]:
-        """Return the batches of all tenants, newest first."""
-        return self._newest_first(self._places(""))
+    def newest(self, limit: int = PAGE_MAX) -> list[Batch]:
+        """Return batches of all tenants, newest first."""
+        found = self._places("")
+        timed = sorted(filter(_is_timed, found), key=_id_of)
+        batches = list(islice(self._read_some(((each, found[each]) for each in timed), limit), limit))
+        others = {place: names for place, names in found.items() if not _is_timed(place)}
+        return batches if len(batches) == limit else [*batches, *self._newest_first(others)][:limit]
 
     def find(self, id: str) -> Batch | None:
         """Return the batch with an id, of any tenant; None if there is none."""
@@ -184,6 +202,24 @@ class S3Batches:
             return False
         return self._bucket.now_s() - max(each.changed_s for each in names.values()) > UPLOAD_MAX_S
 
+    def _behind(self, tenant: str, after: str | None, at_once: int) -> Iterator[Batch]:
+        """Yield the batches behind one, newest first, as they are asked for; so many are read at once."""
+        folder = f"{tenant_name(tenant)}/{_BATCHES}/"
+        timed = f"{folder}{BATCH_PREFIX}{TIMED}"
+        if after is None or after.startswith(BATCH_PREFIX + TIMED):
+            start = timed if after is None else f"{folder}{after}0"  # what follows `<after>/...`
+            yield from self._read_some(_by_place(self._bucket.entries(folder, start)), at_once)
+            after = None
+        others = takewhile(lambda each: each.key < timed, self._bucket.entries(folder))
+        batches = self._newest_first(dict(_by_place(others)))
+        yield from page_after(batches, [each.spec.id for each in batches], after, len(batches))[0]
+
+    def _read_some(self, found: Iterator[tuple[str, Found]], at_once: int) -> Iterator[Batch]:
+        while some := dict(islice(found, at_once)):
+            for each in self._threads.map(self._read, some.keys(), some.values()):
+                if each is not None:
+                    yield each
+
     def _newest_first(self, found: Mapping[str, Found]) -> list[Batch]:
         batches: Iterable[Batch | None] = self._threads.map(self._read, found.keys(), found.values())
         return newest_first(each for each in batches if each is not None)
@@ -212,19 +248,32 @@ class S3Batches:
     def _names(self, place: str) -> Found:
         return {each.key.removeprefix(f"{place}/"): each for each in self._bucket.entries(f"{place}/")}
 
-    def _places(self, prefix: str) -> dict[str, dict[str, Entry]]:
+    def _places(self, prefix: str) -> dict[str, Found]:
         """Return the objects of batches whose keys begin so, by place and name."""
-        found: dict[str, dict[str, Entry]] = {}
-        for each in self._bucket.entries(prefix):
-            tenant, _, rest = each.key.partition("/")
-            kind, _, rest = rest.partition("/")
-            id, _, name = rest.partition("/")
-            if kind == _BATCHES and name and is_tenant_name(tenant) and is_id(id, BATCH_PREFIX):
-                found.setdefault(f"{tenant}/{kind}/{id}", {})[name] = each
-        return found
+        return dict(_by_place(self._bucket.entries(prefix)))
 
     def _place(self, tenant: str, id: str) -> str:
         return f"{tenant_name(tenant)}/{_BATCHES}/{id}"
+
+
+def _by_place(entries: Iterable[Entry]) -> Iterator[tuple[str, Found]]:
+    """Yield the places of batches with their objects; the bucket may have objects of others, too."""
+    for place, found in groupby(entries, lambda each: "/".join(each.key.split("/", 3)[:3])):
+        tenant, _, rest = place.partition("/")
+        kind, _, id = rest.partition("/")
+        if kind == _BATCHES and is_tenant_name(tenant) and is_id(id, BATCH_PREFIX):
+            names = {each.key[len(place) + 1 :]: each for each in found}
+            names.pop("", None)
+            if names:
+                yield place, names
+
+
+def _id_of(place: str) -> str:
+    return place.rpartition("/")[2]
+
+
+def _is_timed(place: str) -> bool:
+    return _id_of(place).startswith(BATCH_PREFIX + TIMED)
 
 
 def _open_key(place: str) -> str:

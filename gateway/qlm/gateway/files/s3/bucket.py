@@ -24,6 +24,9 @@ T = TypeVar("T")
 CONFLICTS_MAX: Final = 5
 """Tries of a conditional write that meets another one in progress."""
 
+KEYS_MAX: Final = 1000
+"""Most objects that a call lists."""
+
 SMALL_BYTES_MAX: Final = 256 * 1024
 """Content that a server is to have taken soon."""
 
@@ -177,10 +180,19 @@ class Bucket:
 
     # --- lists
 
-    def entries(self, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose keys begin so, in the order of keys."""
+    def entries(self, prefix: str, after: str | None = None, at_once: int = KEYS_MAX) -> Iterator[Entry]:
+        """Yield the objects whose keys begin so, in the order of keys; each further call is made when needed.
+
+        Args:
+            prefix: What their keys begin with.
+            after: Key behind which they begin, which need not exist; None for the first.
+            at_once: Most objects of a call.
+        """
+        named: dict[str, Any] = {"MaxKeys": min(at_once, KEYS_MAX)}
+        if after is not None:
+            named["StartAfter"] = self._key(after)
         marks = {"NextContinuationToken": "ContinuationToken"}
-        for page in self._listed(self._client.list_objects_v2, marks, prefix):
+        for page in self._listed(self._client.list_objects_v2, marks, prefix, **named):
             for each in page.get("Contents", ()):
                 changed_s = each["LastModified"].timestamp()
                 yield Entry(each["Key"].removeprefix(self._prefix), each["Size"], changed_s)
@@ -240,9 +252,11 @@ class Bucket:
     def _key(self, key: str) -> str:
         return self._prefix + key
 
-    def _listed(self, call: Callable[..., Any], marks: Mapping[str, str], prefix: str) -> Iterator[Any]:
+    def _listed(
+        self, call: Callable[..., Any], marks: Mapping[str, str], prefix: str, **named: Any
+    ) -> Iterator[Any]:
         """Yield the pages of a list; `marks` has arguments of the next call, by their names in an answer."""
-        named = {"Bucket": self.name, "Prefix": self._key(prefix)}
+        named |= {"Bucket": self.name, "Prefix": self._key(prefix)}
         while True:
             page = self._call(call, **named)
             yield page

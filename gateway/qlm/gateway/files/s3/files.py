@@ -1,12 +1,14 @@
 """Files of clients in a bucket.
 
 Keys: `<tenant>/files/<id>` is the content, `<id>.json` beside it what is known of it, written last: a file
-without is unknown. A tenant's files are looked for below its own prefix only.
+without is unknown. A tenant's files are looked for below its own prefix only. An id begins with the time at
+which its upload began, so that the newest file has the first key; those of ids without are listed last.
 """
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice, takewhile
 from threading import Lock
 from typing import BinaryIO, Final
 
@@ -14,15 +16,19 @@ from qlm.domain.errors import QlmError
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.records import (
     FILE_PREFIX,
-    ID_BYTES,
+    PAGE_MAX,
+    TIMED,
     UPLOAD_MAX_S,
+    Page,
     RandomHex,
     StoredFile,
     file_from,
     is_id,
     is_tenant_name,
     newest_files_first,
+    page_after,
     tenant_name,
+    timed_hex,
 )
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.known import KnownJson
@@ -117,7 +123,8 @@ class S3Files:
 
     def incoming(self, tenant: str) -> S3Incoming:
         """Return a place for content of a tenant that comes."""
-        return S3Incoming(self, self._bucket, tenant, FILE_PREFIX + self._random_hex(ID_BYTES))
+        id = FILE_PREFIX + timed_hex(self._now_s(), self._random_hex)
+        return S3Incoming(self, self._bucket, tenant, id)
 
     def add(
         self, tenant: str, id: str, size_bytes: int, name: str, purpose: str, lifetime_s: int
@@ -156,15 +163,29 @@ class S3Files:
         """
         return open_object(self._bucket, content_key(tenant, id))
 
-    def all_of(self, tenant: str) -> list[StoredFile]:
-        """Return the files of a tenant, newest first."""
-        keys = self._bucket.keys(f"{tenant_name(tenant)}/files/")
-        found = map(file_from, self._known.get_all(key for key in keys if key.endswith(".json")))
-        return newest_files_first(each for each in found if each.expires_s > self._now_s())
+    def page(
+        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+    ) -> Page[StoredFile]:
+        """Return files of a tenant, newest first, and whether more follow.
+
+        Raises:
+            LookupError: The tenant has no such file to begin behind.
+        """
+        if after is not None and self.get(tenant, after) is None:
+            raise LookupError(after)
+        now_s = self._now_s()
+        wanted = (
+            each
+            for each in self._newest_first(tenant, after, limit + 1)
+            if each.expires_s > now_s and purpose in (None, each.purpose)
+        )
+        found = list(islice(wanted, limit + 1))
+        return found[:limit], len(found) > limit
 
     def used_bytes(self, tenant: str) -> int:
-        """Return the size of all files of a tenant."""
-        return sum(each.size_bytes for each in self.all_of(tenant))
+        """Return the size of all files of a tenant; of expired ones, too, until they are deleted."""
+        sizes = {each.key: each.size_bytes for each in self._bucket.entries(_folder(tenant))}
+        return sum(size for key, size in sizes.items() if f"{key}.json" in sizes)
 
     def delete(self, tenant: str, id: str) -> bool:
         """Delete a file; False if the tenant has none with this id."""
@@ -184,6 +205,22 @@ class S3Files:
             if age_s > UPLOAD_MAX_S and _is_content(key):
                 self._bucket.abort_parts(key, upload)
 
+    def _newest_first(self, tenant: str, after: str | None, at_once: int) -> Iterator[StoredFile]:
+        """Yield the files behind one, as they are asked for; so many are read at once."""
+        folder = _folder(tenant)
+        timed = f"{folder}{FILE_PREFIX}{TIMED}"
+        if after is None or after.startswith(FILE_PREFIX + TIMED):
+            start = timed if after is None else _known_key(tenant, after)
+            entries = self._bucket.entries(folder, start, at_once=2 * at_once)
+            keys = (each.key for each in entries if each.key.endswith(".json"))
+            while some := list(islice(keys, at_once)):
+                yield from map(file_from, self._known.get_all(some))
+            after = None
+        others = takewhile(lambda each: each.key < timed, self._bucket.entries(folder))
+        known = self._known.get_all(each.key for each in others if each.key.endswith(".json"))
+        files = newest_files_first(map(file_from, known))
+        yield from page_after(files, [each.id for each in files], after, len(files))[0]
+
     def _contents(self) -> Iterator[tuple[str, float]]:
         for entry in self._bucket.entries(""):
             if _is_content(entry.key):
@@ -195,7 +232,11 @@ class S3Files:
 
 def content_key(tenant: str, id: str) -> str:
     """Return the key of a file's content."""
-    return f"{tenant_name(tenant)}/files/{id}"
+    return _folder(tenant) + id
+
+
+def _folder(tenant: str) -> str:
+    return f"{tenant_name(tenant)}/files/"
 
 
 def _is_content(key: str) -> bool:

@@ -1,5 +1,6 @@
 """/admin/v1/batches: batches of all tenants."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.requests import Request as HttpRequest
@@ -20,9 +21,11 @@ async def list_all_batches(gateway: Gateway, request: HttpRequest) -> Json[Admin
     query = request.query_params
     limit, tenant = page_limit(query.get("limit"), LISTED_DEFAULT, LISTED_MAX), query.get("tenant")
     storage = storage_of(gateway)
-    found = await storage.call(storage.batches.all_batches)
-    of_tenant = [each for each in found if tenant in (None, each.spec.tenant)]
-    return Json({"batches": [_fields(each) for each in of_tenant[:limit]]})
+    if tenant is None:
+        found: Sequence[Batch] = await storage.call(storage.batches.newest, limit)
+    else:
+        found, _ = await storage.call(storage.batches.page, tenant, None, limit)
+    return Json({"batches": [_fields(each) for each in found]})
 
 
 async def get_any_batch(gateway: Gateway, request: HttpRequest) -> Json[AdminBatch]:

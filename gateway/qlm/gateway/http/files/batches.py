@@ -24,8 +24,8 @@ from qlm.gateway.http.files.common import (
     batch_not_found,
     caller_tenant,
     file_not_found,
+    not_listed,
     page_limit,
-    page_of,
     storage_of,
 )
 from qlm.gateway.http.files.files import lifetime_s
@@ -85,8 +85,11 @@ async def list_batches(gateway: Gateway, request: HttpRequest) -> Json[BatchList
     query = request.query_params
     storage = storage_of(gateway)
     limit = page_limit(query.get("limit"))
-    found = await storage.call(storage.batches.all_of, caller_tenant(request))
-    page, more = page_of(found, [each.spec.id for each in found], query.get("after"), limit)
+    tenant, after = caller_tenant(request), query.get("after")
+    try:
+        page, more = await storage.call(storage.batches.page, tenant, after, limit)
+    except LookupError as error:
+        raise not_listed(after) from error
     data = [batch_fields(each) for each in page]
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
     return Json({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})

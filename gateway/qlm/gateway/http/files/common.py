@@ -8,14 +8,13 @@ from starlette.requests import Request as HttpRequest
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.translate import KEY_TENANT, named_tenant
-from qlm.gateway.files.records import Batch, StoredFile
+from qlm.gateway.files.records import PAGE_MAX, page_after
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.completions import lower_headers
 from qlm.gateway.sessions.gateway import Gateway
 
 T = TypeVar("T")
 
-PAGE_MAX: Final = 10_000
 PAGE_DEFAULT: Final = 100
 _DIGITS_MAX: Final = 20
 
@@ -68,11 +67,6 @@ def page_limit(text: str | None, default: int = PAGE_DEFAULT, most: int = PAGE_M
     return int(text)
 
 
-def id_of(each: StoredFile | Batch) -> str:
-    """Return the id of an object in a list."""
-    return each.spec.id if isinstance(each, Batch) else each.id
-
-
 def page_of(
     found: Sequence[T], ids: Sequence[str], after: str | None, limit: int
 ) -> tuple[Sequence[T], bool]:
@@ -87,7 +81,12 @@ def page_of(
     Raises:
         ApiError: There is no such id.
     """
-    if after is not None and after not in ids:
-        raise invalid("after", f"after is {shown(after)}; expected an id of this list")
-    start = 0 if after is None else ids.index(after) + 1
-    return found[start : start + limit], start + limit < len(found)
+    try:
+        return page_after(found, ids, after, limit)
+    except LookupError as error:
+        raise not_listed(after) from error
+
+
+def not_listed(after: str | None) -> ApiError:
+    """Return the error for a part of a list that is to begin behind what is not in it."""
+    return invalid("after", f"after is {shown(after)}; expected an id of this list")

@@ -18,7 +18,7 @@ from qlm.gateway.files.records import StoredFile
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.document.accepts import accepts
-from qlm.gateway.http.files.common import caller_tenant, file_not_found, page_limit, page_of, storage_of
+from qlm.gateway.http.files.common import caller_tenant, file_not_found, not_listed, page_limit, storage_of
 from qlm.gateway.http.files.upload import Upload, receive
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
@@ -59,9 +59,11 @@ async def list_files(gateway: Gateway, request: HttpRequest) -> Json[FileList]:
     query = request.query_params
     storage = storage_of(gateway)
     limit, purpose = page_limit(query.get("limit")), query.get("purpose")
-    found = await storage.call(storage.files.all_of, caller_tenant(request))
-    found = [each for each in found if purpose in (None, each.purpose)]
-    page, more = page_of(found, [each.id for each in found], query.get("after"), limit)
+    tenant, after = caller_tenant(request), query.get("after")
+    try:
+        page, more = await storage.call(storage.files.page, tenant, after, limit, purpose)
+    except LookupError as error:
+        raise not_listed(after) from error
     data = [file_fields(each) for each in page]
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
     return Json({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})

@@ -5,10 +5,12 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.storage import storage_of_bucket
 from support.gateway import SystemClock, running_cluster
 from support.needs import need
@@ -24,6 +26,7 @@ class World:
 
     client: httpx.AsyncClient
     wire: Wire
+    bucket: Bucket
 
     async def upload(self, content: bytes) -> str:
         answer = await self.try_upload(content)
@@ -50,7 +53,7 @@ async def world_at(folder: Path, s3_url: str, timeout_s: float) -> AsyncIterator
         cluster = await stack.enter_async_context(running_cluster(folder))
         url = await cluster.gateway(storage=storage_of_bucket(bucket, SystemClock()))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=120))
-        yield World(client, wire)
+        yield World(client, wire, bucket)
 
 
 async def test_a_download_is_cut_off_when_the_bucket_goes_away(
@@ -91,3 +94,20 @@ async def test_a_download_of_a_file_that_is_deleted_meanwhile_is_cut_off(
                 async for _ in parts:
                     pass
         assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_the_head_of_a_download_reads_no_content(tmp_path: Path, s3_url: str) -> None:
+    async with world_at(tmp_path, s3_url, timeout_s=5.0) as world:
+        id = await world.upload(bytes(4 * MIB))
+        reads: list[str] = []
+
+        def note(request: Any, **_: Any) -> None:
+            if request.method == "GET" and "/files/" in request.url and not request.url.endswith(".json"):
+                reads.append(request.url)
+
+        world.bucket._client.meta.events.register("before-send.s3", note)
+        answer = await world.client.head(f"/v1/files/{id}/content")
+        assert (answer.status_code, answer.headers["content-length"]) == (200, str(4 * MIB))
+        assert reads == []
+        assert len((await world.client.get(f"/v1/files/{id}/content")).content) == 4 * MIB
+        assert len(reads) == 4

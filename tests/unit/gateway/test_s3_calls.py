@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnec
 
 from qlm.domain.errors import StorageUnavailableError
 from qlm.gateway.files.s3.calls import Calls
+from qlm.gateway.files.s3.errors import StorageRefusedError, as_qlm
 
 TIMEOUT_S = 10.0
 
@@ -151,3 +152,9 @@ def test_a_call_without_an_answer_is_no_silence_while_others_have_one() -> None:
     found.append(ask(calls, both))
     other.join()
     assert found == ["found", "found"]
+
+
+def test_a_clock_that_is_wrong_is_named() -> None:
+    error = as_qlm(answered("RequestTimeTooSkewed", 403), "the bucket")
+    assert str(error) == "the bucket: the clocks of this machine and of the storage differ by minutes"
+    assert not isinstance(error, StorageRefusedError)  # a clock may be set while a gateway runs

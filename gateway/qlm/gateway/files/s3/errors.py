@@ -49,6 +49,9 @@ _REFUSED: Final = {
 }
 """What error codes mean that trying again does not help; the numbers are of answers without a body."""
 
+_PASSING: Final = {"RequestTimeTooSkewed": "the clocks of this machine and of the storage differ by minutes"}
+"""What error codes mean that may pass without another configuration."""
+
 
 class StorageRefusedError(StorageUnavailableError):
     """The storage refuses the bucket or the credentials: settings are wrong, here or there."""
@@ -73,6 +76,8 @@ def as_qlm(error: ClientError | BotoCoreError | OSError, where: str) -> QlmError
         return StorageRefusedError(f"{where}: {_one_line(error)}")
     if (code := code_of(error)) in _REFUSED:
         return StorageRefusedError(f"{where}: {_REFUSED[code]} ({code})")
+    if code in _PASSING:
+        return StorageUnavailableError(f"{where}: {_PASSING[code]}")
     if code:
         return StorageUnavailableError(f"{where} answered {code}")
     return StorageUnavailableError(f"{where} cannot be reached ({type(error).__name__})")

@@ -31,6 +31,7 @@ NAME_CHARACTERS_MAX: Final = 255
 
 _ANCHOR: Final = "expires_after[anchor]"
 _SECONDS: Final = "expires_after[seconds]"
+_CONTENT_TYPE: Final = "application/octet-stream"
 _CHUNK_BYTES: Final = 256 * 1024
 
 
@@ -78,11 +79,13 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /v1/files/{id}/content: the content of a file."""
     storage = storage_of(gateway)
     found = await known_file(gateway, request)
+    headers = {"content-length": str(found.size_bytes)}
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type=_CONTENT_TYPE)
     try:
         file = await storage.call(storage.files.open, caller_tenant(request), found.id)
     except FileNotFoundError as error:
         raise file_not_found(found.id) from error
-    headers = {"content-length": str(found.size_bytes)}
 
     def broken(error: Exception) -> None:
         body: Body | None = request.scope.get(BODY)
@@ -94,7 +97,7 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
             gateway.faults.note(_log, error, "the content of a file is cut off")
         body.cut()
 
-    return StreamingResponse(chunks(storage, file, broken), 200, headers, "application/octet-stream")
+    return StreamingResponse(chunks(storage, file, broken), 200, headers, _CONTENT_TYPE)
 
 
 async def delete_file(gateway: Gateway, request: HttpRequest) -> Json[DeletedFile]:

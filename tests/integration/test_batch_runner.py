@@ -16,6 +16,7 @@ import pytest
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.batches import line_run
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
@@ -215,6 +216,36 @@ async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gatew
         assert await ended(storage, good) == ["completed"]
         await until(lambda: opened_below(bad) == [])
     assert list(bad.glob("claim-*")) == []
+
+
+async def test_a_bug_in_a_line_costs_that_line_alone(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(line_run, "PAUSE_MAX_S", 0.01)
+    failures, prompts = 0, [b"x", b"bug", b"x"]
+
+    async def prepare(gateway: Gateway, body: dict[str, Any], headers: Mapping[str, str]) -> PreparedLine:
+        nonlocal failures
+        if body["prompt"] == "bug":
+            failures += 1
+            raise ZeroDivisionError
+        return await refuse(gateway, body, headers)
+
+    lines = (
+        line.replace(b'"x"', b'"%s"' % prompt)
+        for line, prompt in zip(CONTENT.splitlines(keepends=True), prompts, strict=True)
+    )
+    folder = folder_of(storage, add_batch(storage, b"".join(lines), endpoint=ENDPOINT)[1])
+    async with batches_running(gateway, {ENDPOINT: prepare}):
+        assert await ended(storage, folder) == ["completed"]
+    assert failures == line_run.TRIES_MAX
+    (errors,) = folder.glob("errors-*")
+    statuses = {
+        each["custom_id"]: each["response"]["status_code"]
+        for each in map(orjson.loads, errors.read_bytes().splitlines())
+    }
+    assert statuses == {"0": 400, "1": 500, "2": 400}
+    assert [r.exc_info is not None for r in caplog.records if "ZeroDivisionError" in r.getMessage()] == [True]
 
 
 async def test_a_stop_while_a_read_of_the_input_hangs_holds_up_nothing(

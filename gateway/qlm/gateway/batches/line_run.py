@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
-from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.lines import Line
@@ -19,12 +20,14 @@ from qlm.gateway.files.records import BatchSpec
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 
+_log = logging.getLogger(__name__)
+
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 30.0
 """Bounds of the pause after a refusal that asks for another try."""
 
 TRIES_MAX: Final = 3
-"""Tries of a line whose engine or output was lost."""
+"""Tries of a line whose engine or output was lost, or that met a bug."""
 
 _AGAIN: Final = (429, 503)
 """Statuses that ask for another try: too much waits, or a part is away."""
@@ -107,7 +110,12 @@ class LineRun:
                 return self._response(error.status, error.body())
             except (ApiError, QlmError) as failure:
                 error = failure if isinstance(failure, ApiError) else from_qlm(failure)
-            if error.status not in _AGAIN:
+                again = error.status in _AGAIN
+            except Exception as failure:  # a bug: it costs this line, and no other of the batch
+                self._gateway.faults.note(_log, failure, "a line of batch %s failed", self._spec.id)
+                tries += 1
+                error, again = defect(failure, self.request_id or ""), tries < TRIES_MAX
+            if not again:
                 return self._response(error.status, error.body())
             if await self._stops_within(_pause_s(error)):
                 return None

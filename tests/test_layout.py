@@ -106,3 +106,14 @@ def test_one_function_ends_tasks() -> None:
                 case ast.Call(func=ast.Attribute(attr="cancel"), args=[]):
                     found.add(str(path.relative_to(ROOT)))
     assert found == set(allowed)
+
+
+def test_nothing_drops_a_cancellation() -> None:
+    """`asyncio.wait_for` before Python 3.12 drops one that arrives with its result; `timeout` does not."""
+    users = [
+        str(path.relative_to(ROOT))
+        for path in source_files()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "wait_for"
+    ]
+    assert users == []

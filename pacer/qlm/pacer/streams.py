@@ -5,6 +5,7 @@ read and not taken waits in memory. An error of the source is raised after all t
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -68,10 +69,10 @@ async def pace(
 
 async def _wait(arrived: asyncio.Event, wake_at_ms: float | None, now_ms: NowMs) -> None:
     timeout_s = None if wake_at_ms is None else max(0.0, (wake_at_ms - now_ms()) / 1000)
-    try:
-        await asyncio.wait_for(arrived.wait(), timeout_s)
-    except TimeoutError:
-        return
+    # `asyncio.wait_for` before Python 3.12 swallows a cancellation that arrives together with the text.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await arrived.wait()
 
 
 def pace_sync(

@@ -9,6 +9,7 @@ import pytest
 from openai.types import Completion, CompletionChoice
 from openai.types.chat import ChatCompletionChunk
 
+from qlm.domain.shell.tasks import end_tasks
 from qlm.pacer.core.items import TEXT, ItemPacer
 from qlm.pacer.core.options import PacerOptions
 from qlm.pacer.core.pacer import Pacer
@@ -144,3 +145,29 @@ def test_an_item_without_text_waits_for_the_text_before_it_only() -> None:
     assert items.release(300) == [" two", ""]
     items.end(300)
     assert items.done
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_cancellation_that_arrives_with_text_ends_the_reader(turns: int) -> None:
+    texts: asyncio.Queue[str] = asyncio.Queue()
+    began = asyncio.Event()
+
+    async def source() -> AsyncIterator[str]:
+        while True:
+            yield await texts.get()
+
+    async def read() -> None:
+        async for _ in pace(source(), TEXT, Pacer(PacerOptions(rate=0.001))):
+            began.set()
+
+    reading = asyncio.create_task(read())
+    texts.put_nowait("".join(TEXTS))
+    await began.wait()
+    await asyncio.sleep(0.01)  # until the reader waits for the time of the next text
+    texts.put_nowait("more")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    done, _ = await asyncio.wait([reading], timeout=5)
+    await end_tasks([reading])
+    assert done

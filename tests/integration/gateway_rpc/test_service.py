@@ -11,13 +11,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from qlm.domain.ids import GatewayId, RequestId
+from qlm.gateway.api.fields.service import Readiness
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.rpc import server
 from qlm.gateway.rpc.server import RpcListener, RpcPortError
 from qlm.gateway.rpc.service import SERVICE
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.sessions.gateway import create_gateway
+from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from support.certificates import certificate
 from support.gateway import MODELS, Cluster, SystemClock, until
 from support.rpc import Stream, rpc_gateway
@@ -38,6 +40,27 @@ async def test_health_is_serving_once_ready_and_not_when_stopping(cluster: Clust
         stopping = asyncio.create_task(listener.stop(0, 0.1))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         await stopping
+
+
+async def test_a_bug_in_the_look_at_readiness_is_logged_once_and_passes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = 0
+
+    async def fail(_: Gateway) -> Readiness:
+        nonlocal failed
+        failed += 1
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server, "HEALTH_INTERVAL_S", 0.01)
+    with monkeypatch.context() as broken:
+        broken.setattr(server, "readiness", fail)
+        async with rpc_gateway(cluster) as (address, _), aio.insecure_channel(address) as channel:
+            await until(lambda: failed > 2)
+            await until(lambda: health_is(channel, "NOT_SERVING"))
+            broken.undo()
+            await until(lambda: health_is(channel, "SERVING"))
+    assert sum("readiness" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere(cluster: Cluster) -> None:

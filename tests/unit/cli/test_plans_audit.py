@@ -17,6 +17,8 @@ from qlm.controller.core.estimating.state import NOTHING_LEARNED
 from qlm.controller.shell.metrics import ControllerMetrics
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.shell.faults import FaultKind, FaultLog
+from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
 from qlm.planner.audit import audit_from_plain
 from qlm.planner.baselines.edf import plan_edf
@@ -78,7 +80,7 @@ async def test_an_audit_tells_what_is_missed_and_how_many_instances_would_repair
     monkeypatch.setattr(audit, "LOOK_S", 0.02)
     monkeypatch.setattr(audit, "EVERY_S", 0.04)
     metrics.planned(VIEW, decision(4), took_s=0.1)
-    auditing = asyncio.create_task(PlanAuditor(metrics, generator).run())
+    auditing = asyncio.create_task(PlanAuditor(metrics, generator, FaultLog()).run())
     await until(lambda: printed(metrics, "qlm_controller_plan_late_requests") > 0, timeout_s=60)
     # Of four groups one is in time alone; the other three need an instance each.
     assert printed(metrics, "qlm_controller_recommended_instances") == 3
@@ -90,6 +92,27 @@ async def test_an_audit_tells_what_is_missed_and_how_many_instances_would_repair
     auditing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await auditing
+
+
+async def test_a_bug_in_an_audit_costs_that_audit(
+    metrics: ControllerMetrics, generator: PlanGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited, counted = 0, list[FaultKind]()
+
+    async def fail(*_: object) -> None:
+        nonlocal audited
+        audited += 1
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(audit, "LOOK_S", 0.001)
+    monkeypatch.setattr(audit, "EVERY_S", 0.002)
+    monkeypatch.setattr(audit, "audit_beside", fail)
+    metrics.planned(VIEW, decision(4), took_s=0.1)
+    auditing = asyncio.create_task(PlanAuditor(metrics, generator, FaultLog(counted.append)).run())
+    await until(lambda: audited > 2 or auditing.done())
+    await end_tasks([auditing])
+    assert audited > 2
+    assert set(counted) == {FaultKind.BUG}
 
 
 async def test_an_audit_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from qlm.cli.config.observability import MonitorConfig
+from qlm.cli.runtime import health
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.health import OK, Health
@@ -167,6 +168,20 @@ async def test_broker_and_store_are_shown_to_be_up_or_down_and_failed_calls_coun
         assert value(text, "qlm_broker_up") == value(text, "qlm_store_up") == 0
         assert value(text, "qlm_store_errors_total", operation="view") == 1
         assert value(text, "qlm_broker_errors_total", operation="depth") == 1, "a look is no call of a part"
+
+
+async def test_a_probe_that_meets_a_bug_finds_the_server_down_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PROBE_S", 0.01)
+    async with watched(tmp_path) as (world, _):
+        world.store_faults.fail(ZeroDivisionError("a bug"), "probe")
+        await until(lambda: world.store_faults.raised["probe"] > 2)
+        text = shown(world.telemetry)
+        assert (value(text, "qlm_store_up"), value(text, "qlm_broker_up")) == (0, 1)
+        assert value(text, "qlm_faults_total", kind="bug") > 1
+        world.store_faults.heal()
+        await until(lambda: value(shown(world.telemetry), "qlm_store_up") == 1)
 
 
 async def test_renamed_store_calls_keep_their_label(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from qlm.cli.runtime.plan_generator import PlanGenerator
 from qlm.controller.core.decide import Decision
 from qlm.controller.shell.metrics import ControllerMetrics
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import shown
 from qlm.planner.audit import Audit, audit_from_plain
 from qlm.planner.policy.misses import LATE_REQUESTS_MIN
@@ -43,11 +44,13 @@ class PlanAuditor:
     Args:
         metrics: Metrics of the controller: they have the latest plan, and take the audit.
         generator: Source of the plans; audits run its compiled code, and wait until that is ready.
+        faults: Failures of the process.
     """
 
-    def __init__(self, metrics: ControllerMetrics, generator: PlanGenerator) -> None:
+    def __init__(self, metrics: ControllerMetrics, generator: PlanGenerator, faults: FaultLog) -> None:
         self._metrics = metrics
         self._generator = generator
+        self._faults = faults
         self._fails = False
 
     async def run(self) -> None:
@@ -70,6 +73,9 @@ class PlanAuditor:
             if not self._fails:
                 log.warning("the plan is not audited, planning goes on: %s", error)
             self._fails = True
+            return None
+        except Exception as error:  # a bug: the next plan may be audited all the same
+            self._faults.note(log, error, "the plan is not audited, planning goes on")
             return None
         self._fails = False
         return done

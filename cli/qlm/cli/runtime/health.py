@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +18,11 @@ from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import operation
 from qlm.domain.ports.store import Store
+from qlm.domain.shell.faults import FaultLog, text_of
 from qlm.domain.shell.outage import Outage
 from qlm.domain.shell.tasks import end_tasks
+
+_log = logging.getLogger("qlm.cli")
 
 PROBE_S: Final = 5.0
 """Time between probes of broker and store."""
@@ -65,8 +69,14 @@ class Health:
         store_outage: Log of its outages.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the metrics; `watching` starts the probes."""
+    def __init__(self, registry: CollectorRegistry, faults: FaultLog) -> None:
+        """Register the metrics; `watching` starts the probes.
+
+        Args:
+            registry: Registry for the metrics.
+            faults: Failures of the process.
+        """
+        self._faults = faults
         self._broker_up = Gauge("qlm_broker_up", "1 if the broker answers this process", registry=registry)
         self._store_up = Gauge(
             "qlm_store_up", "1 if the store answers this process, and can write", registry=registry
@@ -110,7 +120,10 @@ class Health:
         if backends is None:
             health = ServerHealth("not connected", "not connected")
         else:
-            probes = _result(partial(self._probe_broker, backends)), _result(backends.store.probe)
+            probes = (
+                self._result("broker", partial(self._probe_broker, backends)),
+                self._result("store", backends.store.probe),
+            )
             health = ServerHealth(*await asyncio.gather(*probes))
         self._broker_up.set(health.broker == OK)
         self._store_up.set(health.store == OK)
@@ -139,16 +152,18 @@ class Health:
     def _closed(self, broker: object) -> None:
         self._open = [each for each in self._open if each is not broker]
 
-
-async def _result(probe: Callable[[], Awaitable[object]]) -> str:
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            await probe()
-    except TimeoutError:
-        return f"no answer within {PROBE_TIMEOUT_S:g} s"
-    except QlmError as error:
-        return str(error)
-    return OK
+    async def _result(self, server: str, probe: Callable[[], Awaitable[object]]) -> str:
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await probe()
+        except TimeoutError:
+            return f"no answer within {PROBE_TIMEOUT_S:g} s"
+        except QlmError as error:
+            return str(error)
+        except Exception as error:  # a bug: further probes may find the server well
+            self._faults.note(_log, error, "the %s cannot be probed", server)
+            return text_of(error)
+        return OK
 
 
 def counted_store(store: S, health: Health) -> S:

@@ -206,7 +206,8 @@ async def _control(
         if config.planner == "qlm":
             tasks.append(asyncio.create_task(_load_planner(generator)))
             if telemetry.controller is not None:
-                tasks.append(asyncio.create_task(PlanAuditor(telemetry.controller, generator).run()))
+                auditor = PlanAuditor(telemetry.controller, generator, telemetry.faults)
+                tasks.append(asyncio.create_task(auditor.run()))
         await run_together(loop.run(), grace_s=CLEANUP_S)
 
 

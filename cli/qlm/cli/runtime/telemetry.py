@@ -61,8 +61,8 @@ class Telemetry:
         # `process_start_time_seconds` gives the start of all series, with half as many series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = registry or CollectorRegistry()
-        self.health = Health(registry)
         self.faults = FaultLog(_fault_counter(registry))
+        self.health = Health(registry, self.faults)
         self.agents = AgentMetrics(registry) if agents else None
         self.controller = (
             ControllerMetrics(registry, clock.now_ns, accelerators=accelerators) if controller else None

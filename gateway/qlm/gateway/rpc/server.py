@@ -105,9 +105,9 @@ class RpcListener:
         while True:
             try:
                 ready = (await readiness(self.gateway))["status"] == "ok"
-            except Exception:
+            except Exception as error:
                 # Keep probing: if this task ended, the health service would report its last status for ever.
-                _log.exception("cannot probe the readiness of the gRPC listener")
+                self.gateway.faults.note(_log, error, "cannot probe the readiness of the gRPC listener")
                 ready = False
             await self._set_health(HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
             await asyncio.sleep(HEALTH_INTERVAL_S)

@@ -21,6 +21,7 @@ from qlm.broker.topology import QueueKind, queue_in
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.shell.faults import FaultLog
 
 R = TypeVar("R")
 
@@ -91,13 +92,16 @@ class RabbitBroker(Broker):
         self._links = links
 
     @classmethod
-    async def connect(cls, settings: RabbitSettings, rng: random.Random) -> "RabbitBroker":
+    async def connect(
+        cls, settings: RabbitSettings, rng: random.Random, faults: FaultLog | None = None
+    ) -> "RabbitBroker":
         """Connect to RabbitMQ; later it reconnects by itself.
 
         Also lowers the interpreter's switch interval (`threads.share_interpreter`).
 
         Args:
             rng: Source of randomness for pauses between attempts; for this client only.
+            faults: Failures of the process.
 
         Raises:
             BrokerUnavailableError: RabbitMQ does not answer there, or rejects the connection.
@@ -107,7 +111,7 @@ class RabbitBroker(Broker):
         share_interpreter()
         bridge = Bridge("qlm-rabbitmq")
         try:
-            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng))
+            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng, faults))
         except LinkBrokenError as error:
             await bridge.close()
             where = f"{parameters.host}:{parameters.port}"
@@ -123,11 +127,12 @@ class RabbitBroker(Broker):
         settings: RabbitSettings,
         parameters: pika.connection.Parameters,
         rng: random.Random,
+        faults: FaultLog | None,
     ) -> "RabbitBroker":
         timeout_s = settings.confirm_timeout_s
         name_of = partial(queue_in, settings.deployment)
-        publishing = Link(parameters, settings.backoff, rng, name_of)
-        getting = Link(parameters, settings.backoff, rng, name_of)
+        publishing = Link(parameters, settings.backoff, rng, name_of, faults)
+        getting = Link(parameters, settings.backoff, rng, name_of, faults)
         publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
         getter = Getter(
             getting,

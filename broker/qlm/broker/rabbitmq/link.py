@@ -11,6 +11,7 @@ import pika
 
 from qlm.broker.rabbitmq.connection import Connection, LinkBrokenError, connect
 from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.shell.faults import FaultLog, text_of
 from qlm.domain.shell.tasks import end_tasks
 
 R = TypeVar("R")
@@ -58,8 +59,10 @@ class Link:
         backoff: Backoff,
         rng: random.Random,
         name_of: Callable[[str], str] = str,
+        faults: FaultLog | None = None,
     ) -> None:
         """Prepare a link; `rng` is for the jitter of pauses, `name_of` as for `connect`."""
+        self._faults = faults or FaultLog()
         self._parameters = parameters
         self._name_of = name_of
         self._where = f"{parameters.host}:{parameters.port}"
@@ -125,7 +128,7 @@ class Link:
         connection = await connect(self._parameters, self._name_of)
         try:
             await user.up(connection)
-        except LinkBrokenError:
+        except Exception:
             await connection.close()
             raise
         self._connection = connection
@@ -135,7 +138,10 @@ class Link:
         while self._connection is not None:
             self._reason = await asyncio.shield(self._connection.lost)
             self._connection = None
-            user.down(self._reason)
+            try:
+                user.down(self._reason)
+            except Exception as error:  # a bug: without a new connection, all would wait for ever
+                self._faults.note(_LOG, error, "the loss of a connection is not handled")
             _LOG.warning("RabbitMQ at %s is away: %s", self._where, self._reason)
             await self._reconnect(user)
             _LOG.info("RabbitMQ at %s is back", self._where)
@@ -147,5 +153,8 @@ class Link:
                 await self._connect(user)
             except LinkBrokenError as error:
                 self._reason = error
+            except Exception as error:  # a bug: the next attempt may do
+                self._faults.note(_LOG, error, "RabbitMQ at %s cannot be connected to", self._where)
+                self._reason = LinkBrokenError(text_of(error))
             else:
                 return

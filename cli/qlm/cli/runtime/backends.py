@@ -75,7 +75,7 @@ async def open_backends(
     await stack.enter_async_context(membership(servers, new_deployment_id, faults or FaultLog()))
 
     async def open_broker() -> Broker:
-        return await RabbitBroker.connect(settings, random.Random())
+        return await RabbitBroker.connect(settings, random.Random(), faults)
 
     return Backends(store, open_broker, embedded=False)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final
@@ -15,6 +17,8 @@ import pytest
 
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.shell import outage
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches import line_run
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
@@ -246,6 +250,54 @@ async def test_a_bug_in_a_line_costs_that_line_alone(
     }
     assert statuses == {"0": 400, "1": 500, "2": 400}
     assert [r.exc_info is not None for r in caplog.records if "ZeroDivisionError" in r.getMessage()] == [True]
+
+
+async def test_a_claim_that_cannot_be_given_back_is_noted_and_runs_out(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(claim: DiskClaim) -> None:
+        claim.lock.release()
+        raise OSError("no such device")
+
+    monkeypatch.setattr(DiskClaim, "release", fail)
+    folders = [open_batch(storage) for _ in range(2)]
+    async with batches_running(gateway, {ENDPOINT: refuse}):
+        assert await ended(storage, *folders) == ["completed"] * 2
+    gc.collect()  # a task whose failure nobody took is reported then
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(said) == 1
+    assert "is not given back: OSError('no such device')" in said[0]
+
+
+async def test_an_outage_of_the_storage_is_two_lines(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(outage, "QUIET_S", 0.0)
+    away, looks = True, 0
+
+    def reached(call: Callable[..., Any], *args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if away:
+            raise StorageUnavailableError("the bucket cannot be reached")
+        return call(*args)
+
+    for part, name in (
+        (storage.batches, "open_places"),
+        (storage.batches, "sweep"),
+        (storage.files, "sweep"),
+    ):
+        monkeypatch.setattr(part, name, partial(reached, getattr(part, name)))
+    fast = replace(storage, pace=replace(storage.pace, scan_s=0.01))
+    running = asyncio.create_task(BatchRunner(gateway, fast, {ENDPOINT: refuse}).run())
+    await until(lambda: looks > 5)
+    away = False
+    await until(lambda: len(caplog.records) > 1)
+    await end_tasks([running])
+    assert caplog.messages == [
+        "the storage of files is away: the bucket cannot be reached",
+        "the storage of files is back after 0 s",
+    ]
 
 
 async def test_a_stop_while_a_read_of_the_input_hangs_holds_up_nothing(

@@ -103,9 +103,14 @@ class BatchRunner:
             await asyncio.sleep(RETRY_S)
         finally:
             del self._running[id]
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RELEASE_S):
-                    await asyncio.shield(storage.call(claim.release))
+            await self._release(id, claim)
+
+    async def _release(self, id: str, claim: Claim) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_S):
+                await asyncio.shield(self._storage.call(claim.release))
+        except Exception as error:  # of whatever kind: the claim runs out
+            self._gateway.faults.note(_log, error, "the claim to batch %s is not given back", id)
 
     async def _close(self, batch: Batch | None, place: str) -> None:
         """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""

@@ -1,7 +1,10 @@
 """Agents under Ray, from the configuration: what is refused, what each takes, which change makes another."""
 
+import asyncio
+import contextlib
 import functools
 import importlib.util
+import logging
 import os
 import pickle
 import subprocess
@@ -16,8 +19,13 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.listeners.access import monitor_rules
 from qlm.cli.config.settings import Config, parse_config
 from qlm.cli.main import main
+from qlm.cli.runtime import ray
+from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.ray import agent_spec, resources_of
 from qlm.cli.runtime.wiring import agent_settings
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.shell.tasks import end_tasks
+from support.flaky import until
 from support.ports import free_port
 
 SERVERS = {"broker": "amqp://127.0.0.1/", "store": "redis://127.0.0.1"}
@@ -162,3 +170,27 @@ def test_without_the_package_one_sentence_says_what_to_install(tmp_path: Path) -
         "qlm: --runtime ray needs the package ray, which cannot be imported (not here): "
         "pip install -e '.[ray]' in a clone of QLM, or pip install 'WHEEL[ray]'\n",
     )
+
+
+async def test_an_outage_before_an_agent_starts_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = 0
+
+    async def away(*_: object) -> Backends:
+        nonlocal tried
+        tried += 1
+        raise StoreUnavailableError("no Redis")
+
+    for name in ("log_to_stderr", "_remove_thread_limit_of_ray", "settle_heap"):
+        monkeypatch.setattr(ray, name, lambda *_: None)
+    monkeypatch.setattr(ray, "monitoring", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(ray, "open_backends", away)
+    monkeypatch.setattr(ray, "RESTART_PAUSE_S", 0.001)
+    instance = {"id": "emulated", "accelerator": "A10", "models": ["mistral-7b"]}
+    made = config(models=[{"id": "mistral-7b"}], instances=[instance])
+    agent = asyncio.create_task(ray.run_agent(made, logging.INFO, "text"))
+    await until(lambda: tried > 3 or agent.done())
+    await end_tasks([agent])
+    assert tried > 3
+    assert caplog.messages == ["emulated: no Redis"]

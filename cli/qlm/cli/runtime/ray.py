@@ -93,6 +93,7 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
         telemetry = open_telemetry(config, clock, lasting, part="agent", controller=False, agents=True)
         await lasting.enter_async_context(monitoring(config, telemetry))
         settle_heap()
+        said = ""
         while True:
             try:
                 async with AsyncExitStack() as stack:
@@ -103,7 +104,9 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
                     await serve_instance(config, instance, backends, profiles, clock, telemetry, patient=True)
                     return
             except QlmError as error:
-                log.error("%s: %s", instance.id, error)
+                if str(error) != said:  # an outage is one line, not one for each try
+                    said = str(error)
+                    log.error("%s: %s", instance.id, said)
                 await asyncio.sleep(RESTART_PAUSE_S)
 
 

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from qlm.cli.commands.control import drop_command, retry_command
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.listeners.access import connection_limits
 from qlm.cli.config.settings import parse_config
 from qlm.cli.main import main
 from qlm.simulator.emulation.options import parse_options
@@ -117,6 +119,15 @@ def test_the_example_of_one_machine_is_a_configuration() -> None:
     config = parse_config(raw | servers, "qlm.yaml")
     units = re.findall(r"qlm-agent@(\S+)", (ROOT / "docs/deploy-single-machine.md").read_text("utf-8"))
     assert {each.id for each in config.instances} <= set(units)
+
+
+@pytest.mark.parametrize("unit", sorted(EXAMPLES.glob("*.service")), ids=lambda unit: unit.name)
+def test_units_allow_the_descriptors_that_connections_need_and_start_what_failed(unit: Path) -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", unit.read_text("utf-8"), re.MULTILINE))
+    allowed = int(settings["LimitNOFILE"])
+    _, warning = connection_limits(emulated_config({}), lambda wanted: min(wanted, allowed))
+    assert warning is None
+    assert settings["Restart"] in ("on-failure", "always")
 
 
 @pytest.mark.parametrize("page", ["configuration.md", "bring-a-model.md", "choosing-slos.md"])

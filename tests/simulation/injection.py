@@ -10,6 +10,7 @@ from qlm.domain.errors import (
     BrokerUnavailableError,
     DeliveryLostError,
     EngineUnavailableError,
+    StorageUnavailableError,
     StoreDataError,
     StoreUnavailableError,
 )
@@ -20,7 +21,7 @@ P = TypeVar("P")
 STREAMS: Final = frozenset({"outputs", "notices", "wakeups", "generate"})
 """Operations that iterate instead of returning an answer."""
 
-NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "wait_failed", "up"})
+NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "wait_failed", "up", "hangs"})
 """Attributes that ask nothing of a server; the wait for an engine's own end does not fail either."""
 
 
@@ -66,6 +67,7 @@ ERRORS: Final = {
     "broker": (BrokerUnavailableError, ZeroDivisionError),
     "engine": (EngineUnavailableError, ZeroDivisionError),
     "unit": (EngineUnavailableError, ZeroDivisionError),
+    "storage": (StorageUnavailableError, ZeroDivisionError),
 }
 """Errors of each port, one of each kind that it may raise; the last is a bug."""
 

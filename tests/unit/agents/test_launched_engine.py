@@ -1,0 +1,53 @@
+"""An engine that is launched: what a start leaves that fails or is cancelled half way."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from qlm.agents.engines.command import EngineCommand
+from qlm.agents.engines.launched import LaunchedEngine
+from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.shell.tasks import end_tasks
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> LaunchedEngine:
+    """An engine whose process ends at once."""
+    command = EngineCommand((sys.executable, "-c", "raise SystemExit(7)"), {})
+    return LaunchedEngine(
+        "gpu-0-m",
+        "m",
+        lambda port: command,
+        seqs_max=1,
+        batched_tokens_max=1,
+        folder=tmp_path,
+        ready_timeout_s=60,
+    )
+
+
+async def test_one_whose_process_cannot_be_made_can_be_stopped_and_started_again(
+    engine: LaunchedEngine, tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "engines"
+    in_the_way.write_text("a file")
+    with pytest.raises(FileExistsError):
+        await engine.start()
+    await engine.stop()
+    in_the_way.unlink()
+    with pytest.raises(EngineUnavailableError, match="ended with code 7 before it was ready"):
+        await engine.start()
+    await engine.stop()
+
+
+async def test_one_whose_start_is_cancelled_before_it_has_a_process_can_be_stopped(
+    engine: LaunchedEngine,
+) -> None:
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    await end_tasks([starting])
+    assert starting.cancelled()
+    await engine.stop()
+    with pytest.raises(EngineUnavailableError, match="is not running"):
+        _ = engine.engine

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import pytest
+
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.agents.engines.model_host import ModelHost
 from qlm.domain.errors import EngineUnavailableError
@@ -272,3 +274,11 @@ async def test_closing_lets_go_of_every_engine() -> None:
     bench.calls.clear()
     await bench.host.close()
     assert sorted(bench.calls) == ["close a", "close b", "close c"]
+
+
+async def test_an_engine_that_cannot_be_closed_keeps_no_other_open(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.engines[A].fail.add("close")
+    await bench.host.close()
+    assert sorted(bench.calls) == ["close a", "close b", "close c"]
+    assert [record.getMessage() for record in caplog.records] == ["the engine of a was not stopped in order"]

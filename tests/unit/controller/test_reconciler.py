@@ -392,6 +392,33 @@ async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
     assert await bench.depth(request.cls.queue) >= 1
 
 
+@pytest.mark.parametrize("hold", [False, True])
+async def test_a_message_that_cannot_be_returned_keeps_no_other_from_its_queue(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, hold: bool
+) -> None:
+    requests = [a_request(f"r{n}") for n in range(5)]
+    queue = hold_queue(GPU_0.instance) if hold else requests[0].cls.queue
+    for request in requests:
+        await bench.publish(request, queue)
+    returned, requeue = 0, bench.own_broker.requeue
+
+    async def fail_once(delivery: Delivery) -> None:
+        nonlocal returned
+        returned += 1
+        if returned == 1:
+            raise ZeroDivisionError("a bug")
+        await requeue(delivery)
+
+    monkeypatch.setattr(bench.own_broker, "requeue", fail_once)
+    if hold:  # none can be moved, so that all are returned
+        bench.faults.fail(BrokerUnavailableError("away"), "publish")
+    bench.reconciler = bench.new_reconciler()
+    with pytest.raises(ZeroDivisionError):
+        for _ in range(3):
+            await bench.look(GPU_1)
+    assert await bench.depth(queue) == len(requests) - 1
+
+
 async def emptied(bench: Bench) -> Term:
     """Let the store lose everything under a reconciler that leads; return its term in what follows."""
     bench.clock.time_ns += 1

@@ -6,7 +6,7 @@ it (cold). Engines start one at a time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from qlm.agents.core.costs.host_memory import ASLEEP_AS, HostMemory
@@ -180,8 +180,8 @@ class ModelHost:
             await end_tasks(self._failure_watches.values())
             self._failure_watches.clear()
             self._awake = None
-            for engine in self._engines.values():
-                await engine.close()
+            for model, engine in self._engines.items():
+                await self._ended(model, engine.close())
 
     async def _bring_up(self, model: ModelId) -> SwapTier:
         """Wake or start an engine; return the tier from which it came."""
@@ -252,9 +252,12 @@ class ModelHost:
         self._on_change(EngineChanged(model=model, state=EngineState.COLD))
 
     async def _end(self, model: ModelId) -> None:
+        await self._ended(model, self._engines[model].stop())
+
+    async def _ended(self, model: ModelId, ending: Awaitable[None]) -> None:
         try:
-            await self._engines[model].stop()
-        except Exception:
+            await ending
+        except Exception:  # the others are to end all the same
             log.exception("the engine of %s was not stopped in order", model)
 
     async def fail(self, model: ModelId, reason: str) -> None:

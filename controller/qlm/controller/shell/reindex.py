@@ -1,7 +1,7 @@
 """Rebuilds the index of waiting requests from the class queues, which decide what was accepted."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -91,8 +91,7 @@ class Reindexer:
                     removed += 1
             return Reading(frozenset(seen), indexed, removed)
         finally:
-            for delivery in reversed(taken):
-                await self._give_back(delivery)
+            await self._give_back(reversed(taken))
 
     async def empty_hold_queues(self, alive: set[InstanceId]) -> int:
         """Move messages from the hold queues of dead instances to their class queues; return their number."""
@@ -112,8 +111,7 @@ class Reindexer:
                 moved += await self._return_one(left[0])
                 left.pop(0)
         finally:
-            for delivery in left:
-                await self._give_back(delivery)
+            await self._give_back(left)
         return moved
 
     async def _return_one(self, delivery: Delivery) -> int:
@@ -181,11 +179,22 @@ class Reindexer:
         await self._broker.publish(DEAD, codec.encode_dead_letter(letter))
         await self._ack(delivery)
 
-    async def _give_back(self, delivery: Delivery) -> None:
-        try:
-            await self._broker.requeue(delivery)
-        except DeliveryLostError:
-            log.debug("delivery lost while reading %s", delivery.queue)
+    async def _give_back(self, taken: Iterable[Delivery]) -> None:
+        """Return messages, also those behind one that cannot be: nobody else gets what is kept here.
+
+        Raises:
+            Exception: What the first of them met that could not be returned.
+        """
+        failed: Exception | None = None
+        for delivery in taken:
+            try:
+                await self._broker.requeue(delivery)
+            except DeliveryLostError:
+                log.debug("delivery lost while reading %s", delivery.queue)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def _ack(self, delivery: Delivery) -> None:
         try:

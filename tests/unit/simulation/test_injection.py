@@ -24,6 +24,20 @@ PORTS = (
     ("gpu", "unit"),
 )
 
+TROUBLED = (4, 8, 3, 11)
+"""Seeds whose drawn faults lead through the recovery of all shells: what a quiet run never calls."""
+
+RECOVERIES = {
+    ("controller", "broker"): {"ack", "get", "publish", "requeue"},
+    ("controller", "store"): {"enqueue"},
+    ("gateway", "store"): {"indexed", "withdraw"},
+    ("gpu", "broker"): {"publish", "requeue"},
+    ("gpu", "engine"): {"abort", "healthy", "sleep", "wake"},
+    ("gpu", "store"): {"demote", "park", "release", "report_refused_agent", "resume"},
+    ("gpu", "unit"): {"close", "stop"},
+}
+"""Operations that only these runs call."""
+
 HIT = "bad ends have a reason"
 """The only claim that a failure may break: the request of the failed call ends with an error."""
 
@@ -37,33 +51,69 @@ def calls() -> dict[Site, int]:
     return dict(injector.calls)
 
 
+@cache
+def recoveries() -> dict[Site, tuple[int, int]]:
+    """Return the sites that a quiet run does not call: the first troubled seed that does, and its calls."""
+    found: dict[Site, tuple[int, int]] = {}
+    for seed in TROUBLED:
+        injector = Injector()
+        assert not run_trial(seed, Parts(wrap=injector.wrap), requests=REQUESTS).violations
+        new = {site: (seed, count) for site, count in injector.calls.items() if site not in calls()}
+        found = new | found
+    return found
+
+
+def drawn(seed: int, site: Site, count: int) -> Iterator[Failure]:
+    """Yield one failure of each kind before and after one drawn call of a site."""
+    for error in errors_of(site):
+        for when in When:
+            first = Random(f"{seed} {site} {error.__name__} {when}").randrange(count)
+            yield Failure(site, error, when, first, count=1)
+
+
 def failures(part: str, port: str) -> Iterator[Failure]:
-    """Yield one failure of each kind before and after one drawn call of each operation of a port."""
+    """Yield the failures of all calls that a quiet run makes on a port."""
     for site, count in sorted(calls().items()):
-        if (site.part, site.port) != (part, port):
-            continue
-        for error in errors_of(site):
-            for when in When:
-                first = Random(f"{SEED} {site} {error.__name__} {when}").randrange(count)
-                yield Failure(site, error, when, first, count=1)
+        if (site.part, site.port) == (part, port):
+            yield from drawn(SEED, site, count)
 
 
-def broken_by(failure: Failure) -> list[str]:
+def broken_by(failure: Failure, seed: int = SEED, *, with_faults: bool = False) -> list[str]:
     """Run a trial with one failure; return the violations that it must not cause."""
     injector = Injector(failure)
-    trial = run_trial(SEED, Parts(wrap=injector.wrap), requests=REQUESTS, with_faults=False)
+    trial = run_trial(seed, Parts(wrap=injector.wrap), requests=REQUESTS, with_faults=with_faults)
     ends = [each for each in trial.violations if each.startswith(HIT)]
     others = [each for each in trial.violations if not each.startswith(HIT)]
     return others + (ends if len(ends) > injector.hits else [])
+
+
+def told(broken: dict[Failure, list[str]]) -> str:
+    """Return a line for each failure that broke something."""
+    return "\n".join(f"{failure}: {wrong[0]}" for failure, wrong in broken.items())
 
 
 def test_every_port_of_every_process_is_called() -> None:
     assert {(site.part, site.port) for site in calls()} == set(PORTS)
 
 
-@pytest.mark.parametrize(("part", "port"), PORTS, ids="-".join)
+@pytest.mark.parametrize(("part", "port"), PORTS, ids=map("-".join, PORTS))
 def test_a_failed_call_costs_at_most_its_own_request(part: str, port: str) -> None:
     tried = list(failures(part, port))
     assert tried
     broken = {failure: wrong for failure in tried if (wrong := broken_by(failure))}
-    assert not broken, "\n".join(f"{failure}: {wrong[0]}" for failure, wrong in broken.items())
+    assert not broken, told(broken)
+
+
+def test_troubled_runs_make_the_calls_of_recovery() -> None:
+    found = {(site.part, site.port, site.operation) for site in recoveries()}
+    assert found >= {(*port, each) for port, operations in RECOVERIES.items() for each in operations}
+
+
+@pytest.mark.parametrize(("part", "port"), RECOVERIES, ids=map("-".join, RECOVERIES))
+def test_a_failed_call_of_recovery_costs_at_most_its_own_request(part: str, port: str) -> None:
+    broken: dict[Failure, list[str]] = {}
+    for site, (seed, count) in sorted(recoveries().items()):
+        for failure in drawn(seed, site, count) if (site.part, site.port) == (part, port) else ():
+            if wrong := broken_by(failure, seed, with_faults=True):
+                broken[failure] = wrong
+    assert not broken, told(broken)

@@ -41,6 +41,10 @@ async def read_only(server: RedisServer, client: redis.asyncio.Redis) -> None:
     await client.replicaof("127.0.0.1", 1)  # nobody there: it keeps its data
 
 
+async def no_rights(server: RedisServer, client: redis.asyncio.Redis) -> None:
+    await client.acl_setuser("default", enabled=True, categories=["-@write"])
+
+
 async def killed(server: RedisServer, client: redis.asyncio.Redis) -> None:
     await asyncio.to_thread(server.kill)
 
@@ -48,11 +52,13 @@ async def killed(server: RedisServer, client: redis.asyncio.Redis) -> None:
 async def heal(server: RedisServer, client: redis.asyncio.Redis) -> None:
     await client.config_set("min-replicas-to-write", 0)
     await client.config_set("maxmemory", "256mb")
+    await client.acl_setuser("default", enabled=True, categories=["+@all"])
     await client.replicaof("NO", "ONE")
 
 
 FAULTS = pytest.mark.parametrize(
-    ("fault", "why"), [(no_replicas, "NOREPLICAS"), (no_memory, "maxmemory"), (read_only, "read only")]
+    ("fault", "why"),
+    [(no_replicas, "NOREPLICAS"), (no_memory, "maxmemory"), (read_only, "read only"), (no_rights, "script")],
 )
 
 

@@ -19,6 +19,9 @@ STATES = (
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "NOAUTH Authentication required.",
     "NOPERM this user has no permissions to run the 'evalsha' command",
+    "ERR The user executing the script can't run this command or subcommand script: f_1, on @user_script:9.",
+    "ERR ACL failure in script: User default has no permissions to run the 'hset' command script: f_1, on "
+    "@user_script:9.",
     "NEWCODE that no version of the client knows",
     "ERR max number of clients reached",
     "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed",

@@ -21,6 +21,9 @@ _CODE: Final = re.compile(r"(?:^|\s-)([A-Z]{3,})\s")
 _DATA_CODES: Final = frozenset({"ERR", "WRONGTYPE"})
 """Codes of errors that depend on the operation and its keys."""
 
+_NOT_PERMITTED: Final = ("the user executing the script can't", "acl failure in script")
+"""What Redis says, without a code, of a command in a script that its user may not run, in 7.0 and later."""
+
 _DATA_ERRORS: Final = (DataError, ModuleError, NoSuchFieldsetError)
 """Classes of redis-py for errors that depend on the operation."""
 
@@ -34,7 +37,7 @@ def translated_errors(address: str) -> Iterator[None]:
 
     An error that Redis answers with a code of its own tells a state of the server (NOREPLICAS, MISCONF, OOM,
     READONLY, LOADING, ...): it is away, whatever the code. Without such a code, the operation failed on its
-    keys.
+    keys, unless Redis names missing rights.
 
     Raises:
         StoreUnavailableError: Redis cannot be reached, or cannot write.
@@ -54,7 +57,10 @@ def is_about_data(error: RedisError | OSError) -> bool:
         return True
     if type(error) is not ResponseError:  # classes of redis-py are for codes
         return False
-    return set(_CODE.findall(str(error))) <= _DATA_CODES
+    text = str(error)
+    if any(words in text.lower() for words in _NOT_PERMITTED):
+        return False
+    return set(_CODE.findall(text)) <= _DATA_CODES
 
 
 @contextmanager

@@ -179,6 +179,20 @@ async def test_an_agent_whose_guard_is_killed_does_its_work(make: Any, tmp_path:
     assert state_files(states) == []
 
 
+async def test_stop_ends_an_engine_whose_guard_stands_still(
+    make: Any, tmp_path: Path, states: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.agents.engines.process._GUARD_S", 0.2)
+    engine = make(*tree(tmp_path))
+    await engine.start()
+    pids = await asyncio.to_thread(read_tree, tmp_path)
+    os.kill(read_state(states)["guard"], signal.SIGSTOP)
+    async with asyncio.timeout(WAIT_S):
+        assert (await engine.stop(0.0)).return_code == -signal.SIGKILL
+    assert gone(pids)
+    assert state_files(states) == []
+
+
 async def test_an_engine_that_is_slow_to_go_after_its_guard_was_killed_ends_when_it_has_gone(
     make: Any, tmp_path: Path, states: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from qlm.domain.errors import EngineUnavailableError
 log = logging.getLogger("qlm.agents")
 
 _POLL_S: Final = 0.1
+_GUARD_S: Final = 10.0
+"""Time in which a guard kills its engine; one that stands still is killed, and the kernel ends the engine."""
 _TAIL_BYTES: Final = 16_384
 _TAIL_LINES: Final = 40
 
@@ -117,11 +119,13 @@ class EngineProcess:
         """Terminate the engine, kill it after `grace_s` seconds; return once all its processes are gone."""
         if self._guard is None:
             raise RuntimeError(f"engine {self.name} was not started")
-        self._send(guard.TERMINATE)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                return await asyncio.shield(self.exited)
-        self._send(guard.KILL)
+        for command, within_s in ((guard.TERMINATE, grace_s), (guard.KILL, _GUARD_S)):
+            self._send(command)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    return await asyncio.shield(self.exited)
+        if self._guard.returncode is None:
+            self._guard.kill()
         return await asyncio.shield(self.exited)
 
     def _log_tail(self) -> str:

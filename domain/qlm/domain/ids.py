@@ -1,6 +1,6 @@
 """Distinct types for ids and names, so that the type checker finds a mix-up."""
 
-from typing import NewType
+from typing import Final, NewType
 
 RequestId = NewType("RequestId", str)
 """Id of a request; chosen by the gateway, unique in a cluster."""
@@ -28,3 +28,6 @@ QueueName = NewType("QueueName", str)
 
 TokenIds = tuple[int, ...]
 """Sequence of token ids; inside QLM all text is kept in this form."""
+
+TOKEN_ID_MAX: Final = 2**32 - 1
+"""Largest token id: output logs have four bytes for each."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.agents.engines.vllm_stream import EngineStream
-from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
+from qlm.domain.ids import TOKEN_ID_MAX
 from qlm.domain.ports.engine import CallObjective, Engine, EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 from support.flaky import until
@@ -26,7 +27,11 @@ def tokens(*ids: int, finish: str | None = None) -> bytes:
     return sse({"usage": None, "choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]})
 
 
-USAGE = sse({"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": 32}}})
+def usage(cached_tokens: object) -> bytes:
+    return sse({"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": cached_tokens}}})
+
+
+USAGE = usage(32)
 DONE = b"data: [DONE]\n\n"
 WHOLE = tokens(1) + tokens(2, 3) + tokens(4, finish="length") + USAGE + DONE
 
@@ -72,6 +77,13 @@ def test_a_stream_that_ends_after_its_finish_is_whole_even_without_the_rest() ->
         (b"data: {\n\n", EngineUnavailableError, "sent"),
         (sse([]), EngineUnavailableError, "sent"),
         (sse({"choices": [{}]}), EngineUnavailableError, "sent"),
+        (tokens(-1), EngineGarbledError, "token id -1"),
+        (tokens(TOKEN_ID_MAX + 1), EngineGarbledError, f"token id {TOKEN_ID_MAX + 1}"),
+        (usage("many"), EngineGarbledError, "a count of"),
+        (usage(-1), EngineGarbledError, "a count of"),
+        (usage(1.5), EngineGarbledError, "a count of"),
+        (usage(True), EngineGarbledError, "a count of"),
+        (usage([]), EngineGarbledError, "a count of"),
     ],
 )
 def test_a_stream_without_a_good_end_raises(data: bytes, error: type[Exception], said: str) -> None:

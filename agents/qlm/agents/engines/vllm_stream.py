@@ -8,6 +8,7 @@ import orjson
 
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.formats.token_logprobs import UNKNOWN, TokenLogprob, pack
+from qlm.domain.ids import TOKEN_ID_MAX
 from qlm.domain.ports.engine import EngineChunk
 
 _EVENT_END: Final = b"\n\n"
@@ -86,7 +87,7 @@ class EngineStream:
                 raise _error(error)
             for choice in event["choices"]:
                 for token_id in choice["token_ids"]:
-                    if type(token_id) is not int or token_id < 0:
+                    if type(token_id) is not int or not 0 <= token_id <= TOKEN_ID_MAX:
                         raise TypeError(f"token id {token_id!r}")
                     self._token_ids.append(token_id)
                 if self.logprobs is not None:
@@ -97,7 +98,7 @@ class EngineStream:
                     self.finish = finish
             if (usage := event.get("usage")) is not None:
                 details = usage.get("prompt_tokens_details") or {}
-                self.cached_tokens = details.get("cached_tokens")
+                self.cached_tokens = _count(details.get("cached_tokens"))
         except (
             orjson.JSONDecodeError,
             LookupError,
@@ -107,6 +108,12 @@ class EngineStream:
             struct.error,
         ) as error:
             raise EngineGarbledError(f"the engine sent {payload[:200]!r}: {error!r}") from error
+
+
+def _count(value: object) -> int | None:
+    if value is not None and (type(value) is not int or value < 0):
+        raise TypeError(f"a count of {value!r}")
+    return value
 
 
 def _error(error: object) -> EngineRefusedError | EngineUnavailableError:

@@ -11,7 +11,7 @@ TOKEN_BYTES: Final = 4
 
 
 def encode_tokens(token_ids: Sequence[int]) -> bytes:
-    """Encode token ids, each 0 to 2**32 - 1."""
+    """Encode token ids, each 0 to `TOKEN_ID_MAX`."""
     packed = array("I", token_ids)
     if sys.byteorder == "big":
         packed.byteswap()

@@ -87,7 +87,7 @@ def broken_by(failure: Failure, seed: int = SEED, *, with_faults: bool = False) 
     return others + (ends if len(ends) > injector.hits else [])
 
 
-def told(broken: dict[Failure, list[str]]) -> str:
+def lines_of(broken: dict[Failure, list[str]]) -> str:
     """Return a line for each failure that broke something."""
     return "\n".join(f"{failure}: {wrong[0]}" for failure, wrong in broken.items())
 
@@ -101,7 +101,7 @@ def test_a_failed_call_costs_at_most_its_own_request(part: str, port: str) -> No
     tried = list(failures(part, port))
     assert tried
     broken = {failure: wrong for failure in tried if (wrong := broken_by(failure))}
-    assert not broken, told(broken)
+    assert not broken, lines_of(broken)
 
 
 def test_troubled_runs_make_the_calls_of_recovery() -> None:
@@ -116,4 +116,4 @@ def test_a_failed_call_of_recovery_costs_at_most_its_own_request(part: str, port
         for failure in drawn(seed, site, count) if (site.part, site.port) == (part, port) else ():
             if wrong := broken_by(failure, seed, with_faults=True):
                 broken[failure] = wrong
-    assert not broken, told(broken)
+    assert not broken, lines_of(broken)

@@ -180,7 +180,7 @@ class Reindexer:
         await self._ack(delivery)
 
     async def _give_back(self, taken: Iterable[Delivery]) -> None:
-        """Return messages, also those behind one that cannot be: nobody else gets what is kept here.
+        """Return messages, also those behind one that cannot be: no other controller gets what is kept here.
 
         Raises:
             Exception: What the first of them met that could not be returned.

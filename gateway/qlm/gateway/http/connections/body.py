@@ -6,6 +6,7 @@ to wait for the client to leave.
 
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import ref
 
 BODY: Final = "qlm.body"
 """Key of the scope of a request."""
@@ -15,18 +16,22 @@ class Body:
     """Body of the answer to one request of a connection."""
 
     def __init__(self, cycle: Any) -> None:
-        """Begin with uvicorn's request `cycle`."""
-        self._cycle = cycle
+        """Begin with uvicorn's request `cycle`.
+
+        It is referred to weakly: its scope has this object, and the cycle collector would have to find both.
+        Until the request has ended, its task keeps it.
+        """
+        self._cycle = ref(cycle)
         self._left: Callable[[], None] | None = None
 
     def write(self, part: bytes) -> bool:
         """Write a part at once; return False if it has to go through ASGI, and nothing was written.
 
-        That is so before the head of the answer, without chunks (HTTP/1.0), and while the client reads too
-        slowly.
+        That is so before the head of the answer, without chunks (HTTP/1.0), while the client reads too
+        slowly, and once the request has ended.
         """
-        cycle = self._cycle
-        if cycle.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete:
+        cycle = self._cycle()
+        if cycle is None or cycle.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete:
             return False
         if cycle.disconnected or cycle.transport.is_closing():
             return False
@@ -38,14 +43,15 @@ class Body:
 
         The client sees that the answer is not whole.
         """
-        self._cycle.disconnected = True  # what ASGI still sends is dropped
-        self._cycle.transport.close()
+        if (cycle := self._cycle()) is not None:
+            cycle.disconnected = True  # what ASGI still sends is dropped
+            cycle.transport.close()
 
     def watch(self, left: Callable[[], None] | None) -> None:
         """Call `left` when the client disconnects before the end, at once if it has; None ends the watch."""
         self._left = left
-        cycle = self._cycle
-        if cycle.disconnected:
+        cycle = self._cycle()
+        if cycle is None or cycle.disconnected:
             self.leave()
         elif left is not None and not cycle.transport.is_closing():
             cycle.flow.resume_reading()  # the last part of a large body has paused it

@@ -53,7 +53,7 @@ async def cluster(tmp_path: Path, faults: Faults) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def url(cluster: Cluster, faults: Faults) -> str:
-    """Where operators are served."""
+    """Address of the listener for operators."""
     return cluster.admin_urls[await cluster.gateway(broker=flaky(cluster.broker, faults))]
 
 

@@ -17,7 +17,7 @@ from support.stored_batches import add_batch, add_file
 
 TENANT = "default"
 MADE_S = 1_700_000_000
-"""When an earlier version made what the tests give it."""
+"""Time at which an earlier version made the records of these tests."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What answered requests leave in the memory of a gateway."""
+"""Memory of a gateway after answered requests."""
 
 import gc
 

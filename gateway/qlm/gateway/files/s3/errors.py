@@ -47,10 +47,10 @@ _REFUSED: Final = {
     "403": _NOT_ALLOWED,
     "404": "there is no such bucket",
 }
-"""What error codes mean that trying again does not help; the numbers are of answers without a body."""
+"""Meaning of error codes where trying again does not help; the numbers are of answers without a body."""
 
 _PASSING: Final = {"RequestTimeTooSkewed": "the clocks of this machine and of the storage differ by minutes"}
-"""What error codes mean that may pass without another configuration."""
+"""Meaning of error codes that may pass without another configuration."""
 
 
 class StorageRefusedError(StorageUnavailableError):

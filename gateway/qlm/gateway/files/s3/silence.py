@@ -1,4 +1,4 @@
-"""Whether the storage is silent: it takes calls, and answers none."""
+"""Silence of the storage: it takes calls, and answers none."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from qlm.domain.errors import StorageUnavailableError
 
 
 class Silence:
-    """What the calls of all threads know of it.
+    """State of the silence, as the calls of all threads find it.
 
     While it lasts, one call at a time tries. The others fail at once: they would wait for nothing.
     """

@@ -1,4 +1,4 @@
-"""When a call of the storage is tried again."""
+"""Tries of a call of the storage, and the time between them."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ _TRANSIENT_STATUS: Final = (429, 500, 502, 503, 504)
 _TRANSIENT_CODES: Final = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError")
 
 Failure = ClientError | BotoCoreError | OSError
-"""What a call of the client raises."""
+"""Errors of a call of the client."""
 
 
 def is_silence(error: Exception) -> bool:

@@ -18,9 +18,9 @@ import pytest
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.shell import outage
-from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.shell.tasks import Tasks, end_tasks
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.batches import line_run
+from qlm.gateway.batches import batch_run, line_run
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
@@ -34,7 +34,7 @@ from qlm.gateway.sessions.gateway import Gateway
 from support.full_disk import full_disk
 from support.gateway import MODELS, SystemClock, running_cluster, until
 from support.hanging_file import HangingFile
-from support.stored_batches import add_batch, folder_of
+from support.stored_batches import add_batch, disk_claim, folder_of
 
 ENDPOINT: Final = "/v1/completions"
 CONTENT: Final = b"".join(
@@ -220,6 +220,25 @@ async def test_a_batch_that_cannot_be_read_keeps_no_other_waiting(gateway: Gatew
         assert await ended(storage, good) == ["completed"]
         await until(lambda: opened_below(bad) == [])
     assert list(bad.glob("claim-*")) == []
+
+
+async def test_results_are_closed_if_the_gateway_stops_just_as_a_batch_ends(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped_meanwhile(tasks: Tasks) -> None:
+        await end_tasks(tasks)
+        raise asyncio.CancelledError
+
+    folder = open_batch(storage)
+    claim = disk_claim(storage, place_of(folder))
+    assert claim is not None
+    run = BatchRun(gateway, storage, asyncio.Semaphore(1), refuse, batch(storage, folder), claim)
+    monkeypatch.setattr(batch_run, "end_tasks", stopped_meanwhile)
+    with pytest.raises(asyncio.CancelledError):
+        await run.run()
+    assert claim.parts
+    assert all(file.closed for file in claim.parts.values())
+    claim.release()
 
 
 async def test_a_bug_in_a_line_costs_that_line_alone(

@@ -94,8 +94,10 @@ class BatchRun:
                 watch.result()
             await work
         finally:
-            await end_tasks([watch, work, *self._open])
-            self._claim.close()
+            try:
+                await end_tasks([watch, work, *self._open])
+            finally:  # the gateway may stop while they end
+                self._claim.close()
 
     # --- steps
 

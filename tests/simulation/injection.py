@@ -83,14 +83,15 @@ class Injector:
     """Counts the calls of all processes, and makes those of one failure raise.
 
     Attributes:
+        failure: What to fail; None for nothing.
         calls: Number of calls by site.
         hits: Number of calls that failed.
     """
 
     def __init__(self, failure: Failure | None = None) -> None:
+        self.failure = failure
         self.calls: Counter[Site] = Counter()
         self.hits = 0
-        self._failure = failure
 
     def wrap(self, part: str, port: str, served: P) -> P:
         """Return a port whose calls are counted, and may fail."""
@@ -100,7 +101,7 @@ class Injector:
         """Count a call; return what raises its failure if its moment is given."""
         number = self.calls[site]
         self.calls[site] += 1
-        failure = self._failure
+        failure = self.failure
         if failure is None or failure.site != site:
             return _nothing
         if not failure.first <= number < failure.first + failure.count:

@@ -21,6 +21,7 @@ from qlm.agents.engines.vllm_stream import read_logprobs
 from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.topology import DEAD
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus, ModelSpec
@@ -129,7 +130,7 @@ class ScriptedAgent:
                 self.rests = not self.working.is_set()
                 await self.working.wait()
                 self.rests = False
-                for queue in await self.broker.queues():
+                for queue in set(await self.broker.queues()) - {DEAD}:
                     for delivery in await self.broker.get(queue, 16):
                         group.create_task(self._serve(delivery))
                 await asyncio.sleep(0.002)

@@ -144,7 +144,7 @@ def app_of(
                 clock=gateway.clock,
                 count=gateway.metrics.refused,
                 anyone=anyone,
-                answer=_refusal,
+                answer=_error_of,
             )
         )
     app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
@@ -154,8 +154,8 @@ def app_of(
     return app
 
 
-def _refusal(path: str, error: ApiError) -> Response:
-    """Return the answer to a refused call, in the form of the API that the path belongs to."""
+def _error_of(path: str, error: ApiError) -> Response:
+    """Return the answer for an error, in the form of the API that the path belongs to."""
     return message_error(error) if path.startswith(MESSAGES) else error_answer(error)
 
 
@@ -263,7 +263,8 @@ async def _http_error(request: HttpRequest, error: Exception) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}"
     kind = "not_found" if error.status_code == 404 else "method_not_allowed"
     allow = {} if error.status_code == 404 else {"allow": ", ".join(sorted(_methods(request)))}
-    return error_answer(ApiError(status=error.status_code, message=message, code=kind, headers=allow))
+    refusal = ApiError(status=error.status_code, message=message, code=kind, headers=allow)
+    return _error_of(request.url.path, refusal)
 
 
 def _methods(request: HttpRequest) -> set[str]:
@@ -282,4 +283,4 @@ async def _internal_error(gateway: Gateway, request: HttpRequest, error: Excepti
     id = gateway.new_id()
     gateway.faults.note(_log, error, "a request failed")
     _log.error("request %s failed: %s", id, type(error).__name__, extra={"request_id": id})
-    return error_answer(defect(error, id))
+    return _error_of(request.url.path, defect(error, id))

@@ -17,10 +17,12 @@ from openai.types import Batch
 from openai.types.responses import Response
 
 from qlm.domain.outcome import Outcome
+from qlm.domain.shell import outage
 from qlm.domain.view import RequestFilter
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.storage import Storage
+from support.full_disk import full_disk
 from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
 from support.stored_batches import folder_of
 
@@ -103,6 +105,24 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 # --- files
+
+
+async def test_a_full_disk_is_an_outage_and_leaves_nothing(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "QUIET_S", 0.0)
+    form: dict[str, Any] = {"files": {"file": ("in.jsonl", b"x" * 50_000)}, "data": {"purpose": "batch"}}
+    with full_disk():
+        refused = [await world.http.post("/v1/files", **form) for _ in range(2)]
+    for answer in refused:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
+        assert "retry-after" in answer.headers
+    assert not list(world.root.glob("uploads/*"))
+    assert (await world.http.post("/v1/files", **form)).status_code == 200
+    said = [each.getMessage().partition(":")[0] for each in caplog.records if each.levelname == "WARNING"]
+    assert said[0] == "the storage of files is away"
+    assert said[-1] == "the storage of files is back after 0 s"
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 async def test_a_file_is_kept_listed_read_and_deleted(world: World) -> None:

@@ -25,8 +25,10 @@ from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestState
-from qlm.gateway.sessions.dead_letters import LETTERS_MAX, RESOLVED_MAX
+from qlm.gateway.sessions.dead_letters import LETTERS_MAX, RESOLVED_MAX, DeadLetterQueue
+from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.store.embedded.memory import MemoryStore
+from simulation.injection import Failure, Injector, Site, When
 from support.dead_letters import UNREADABLE, move_to_dead_letters
 from support.flaky import Faults, flaky
 from support.gateway import Cluster, SystemClock, running_cluster, until
@@ -243,6 +245,17 @@ async def test_what_cannot_be_settled_now_stays(
         faults.heal()
     assert (await http.post("/dead/r1/retry")).json()["settled"][0]["result"] == "queued"
     assert await letters(http) == []
+
+
+async def test_a_bug_with_one_letter_keeps_no_other(cluster: Cluster, faults: Faults) -> None:
+    for n in range(3):
+        await move_to_dead_letters(cluster.broker, a_request(f"r{n}"))
+    faults.fail(STORE_AWAY, "record")  # so that all are returned
+    bug = Injector(Failure(Site("gateway", "broker", "requeue"), ZeroDivisionError, When.BEFORE, 0, 1))
+    broker = bug.wrap("gateway", "broker", cluster.broker)
+    with pytest.raises(ZeroDivisionError):
+        await DeadLetterQueue(broker, cluster.store, ServedModels([])).retry(lambda body: True)
+    assert await cluster.broker.depth(DEAD) == 2
 
 
 async def test_without_a_broker_each_call_says_so(url: str, http: httpx.AsyncClient, faults: Faults) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.engines.vllm_client import VllmEngine
-from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.agents.engines.vllm_stream import EVENT_BYTES_MAX, EngineStream
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import TOKEN_ID_MAX
 from qlm.domain.ports.engine import CallObjective, Engine, EngineCall, EngineChunk
@@ -49,6 +49,13 @@ def test_however_the_bytes_arrive_the_answer_is_the_same(cuts: list[int]) -> Non
     assert [one for chunk in chunks for one in chunk.token_ids] == [1, 2, 3, 4]
     assert [chunk.finish for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
     assert chunks[-1].cached_tokens == 32
+
+
+def test_an_event_without_end_is_no_answer() -> None:
+    stream, piece = EngineStream(), b"data: " + b"x" * (EVENT_BYTES_MAX // 8)
+    with pytest.raises(EngineGarbledError, match="without its end"):
+        for _ in range(9):
+            stream.feed(piece)
 
 
 def test_tokens_that_arrive_together_are_one_chunk() -> None:

@@ -16,6 +16,9 @@ _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _FINISHES: Final = frozenset({"stop", "length", "abort"})
 
+EVENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Size of an event without its end at which the engine is taken for broken: those of vLLM have a few KiB."""
+
 
 @dataclass(slots=True)
 class EngineStream:
@@ -48,6 +51,8 @@ class EngineStream:
             EngineRefusedError: The engine reports an error of the request.
         """
         *events, self._rest = (self._rest + data).split(_EVENT_END)
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise EngineGarbledError(f"the engine sent {len(self._rest)} bytes of an event without its end")
         for event in events:
             if not event.startswith(_DATA):
                 continue

@@ -60,14 +60,19 @@ class Storage:
         """Call what blocks, in a thread.
 
         Raises:
-            StorageUnavailableError: The storage is away, or refuses.
+            StorageUnavailableError: The storage is away, refuses, or is full.
+            FileNotFoundError: There is no such file.
         """
         loop, call = asyncio.get_running_loop(), partial(what, *args, **kwargs)
         try:
             found = await loop.run_in_executor(self.executor, call)
-        except StorageUnavailableError as error:
-            self.outage.failed(loop.time(), error)
+        except FileNotFoundError:
             raise
+        except (StorageUnavailableError, OSError) as error:
+            self.outage.failed(loop.time(), error)
+            if isinstance(error, StorageUnavailableError):
+                raise
+            raise StorageUnavailableError(f"the disk for files and batches: {error.strerror}") from error
         self.outage.worked(loop.time())
         return found
 

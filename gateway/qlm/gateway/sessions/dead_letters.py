@@ -235,11 +235,23 @@ class DeadLetterQueue:
         return ResolvedLetter(letter=letter, resolution=Resolution.DELETED, why=why)
 
     async def _give_back(self, letters: Sequence[Delivery]) -> None:
+        """Return letters, also those behind one that cannot be.
+
+        Raises:
+            Exception: A bug that the first of them met.
+        """
+        bug: Exception | None = None
         with contextlib.suppress(TimeoutError):  # they return when the connection ends
             async with asyncio.timeout(_GIVE_BACK_TIMEOUT_S):
                 for delivery in letters:
-                    with contextlib.suppress(DeliveryLostError, BrokerUnavailableError):
+                    try:
                         await self._broker.requeue(delivery)
+                    except (DeliveryLostError, BrokerUnavailableError):
+                        continue
+                    except Exception as error:
+                        bug = bug or error
+        if bug is not None:
+            raise bug
 
 
 def _served(record: RequestRecord, metadata: RequestMetadata) -> str:

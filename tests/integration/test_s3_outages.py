@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import pytest
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.storage import storage_of_bucket
 from support.gateway import SystemClock, running_cluster
-from support.needs import need
-from support.s3 import missing, new_bucket, running_s3
+from support.s3 import new_bucket
 from support.wire import Wire
 
 MIB = 1024 * 1024
@@ -36,13 +35,6 @@ class World:
     async def try_upload(self, content: bytes) -> httpx.Response:
         files = {"file": ("in.jsonl", content)}
         return await self.client.post("/v1/files", data={"purpose": "batch"}, files=files)
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
 
 
 @contextlib.asynccontextmanager

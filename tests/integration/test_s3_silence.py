@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -10,8 +10,7 @@ import pytest
 
 from qlm.gateway.files.s3.storage import storage_of_bucket
 from support.gateway import SystemClock, running_cluster, until
-from support.needs import need
-from support.s3 import missing, new_bucket, running_s3
+from support.s3 import new_bucket
 from support.wire import Wire
 
 MIB = 1024 * 1024
@@ -23,13 +22,6 @@ BUSY_S = 5.0
 """Time that a busy machine may add."""
 
 BATCH = {"endpoint": "/v1/completions", "completion_window": "24h"}
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
@@ -73,13 +72,6 @@ async def ends():
             await asyncio.gather(*calls)
 asyncio.run(ends())
 """
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
 
 
 @pytest.fixture

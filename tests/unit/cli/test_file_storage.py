@@ -1,7 +1,6 @@
 """The place for files and batches that the configuration names, and what `qlm doctor` says of it."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,8 @@ from qlm.cli.config.settings import Config
 from qlm.cli.deployment.file_storage import check_storage, storage
 from qlm.cli.main import main
 from qlm.cli.runtime.clock import SystemClock
-from support.needs import need
 from support.ports import free_port
-from support.s3 import CREDENTIALS, missing, new_bucket, running_s3
-
-
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    need(missing())
-    with running_s3() as url:
-        yield url
+from support.s3 import CREDENTIALS, new_bucket
 
 
 @pytest.fixture(autouse=True)

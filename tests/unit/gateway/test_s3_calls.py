@@ -130,6 +130,33 @@ def test_while_nothing_comes_one_call_tries_and_the_others_fail_at_once() -> Non
     assert ask(calls, server.call) == "found"
 
 
+def test_a_call_that_met_silence_tries_again_only_if_no_other_does() -> None:
+    calls = Server([]).calls(drawn=0.0)
+    tried, again, given_up = {"first": 0, "second": 0}, Event(), Event()
+
+    def first() -> str:
+        tried["first"] += 1
+        if tried["first"] == 2:
+            again.set()
+            assert given_up.wait(10)
+        raise silent()
+
+    trying = Thread(target=ask, args=(calls, first))
+
+    def second() -> str:
+        tried["second"] += 1
+        if tried["second"] == 1:  # it began before the silence
+            trying.start()
+            assert again.wait(10)
+        raise silent()
+
+    assert "cannot be reached" in ask(calls, second)
+    given_up.set()
+    trying.join()
+    assert tried["second"] == 1
+    assert tried["first"] > 1
+
+
 def test_a_call_without_an_answer_is_no_silence_while_others_have_one() -> None:
     server = Server([(4.0, None), (4.0, None)])
     calls = server.calls()

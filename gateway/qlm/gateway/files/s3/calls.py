@@ -59,7 +59,7 @@ class Calls:
                     pause = pause_s(error, tried, passed_s, self._timeout_s, self._draw())
                     if pause is None and isinstance(error, ClientError):
                         raise
-                    if pause is None:
+                    if pause is None or not self._silence.may_try:
                         raise as_qlm(error, self._where) from error
                 self._sleep(pause)
 

@@ -63,6 +63,28 @@ def test_who_waits_is_answered_first_and_what_cannot_wait_goes_on_in_the_next_li
         process.close()
 
 
+@pytest.mark.timeout(300)
+def test_a_second_signal_reaches_the_clients_of_gateway_workers(tmp_path: Path) -> None:
+    config = emulated(MODEL, time_scale=1.0, http={"port": free_port(), "workers": 2}, stop={"grace_s": 3600})
+    process = QlmProcess("serve", "serve", config=config, folder=tmp_path)
+    process.start()
+    try:
+        with ThreadPoolExecutor() as clients:
+            process.wait_ready(instances=1)
+            cut = clients.submit(ask, process.url, 600)
+            wait_running(process)
+            os.kill(process.pid, signal.SIGTERM)
+            wait(process, lambda: "a second signal" in process.log())
+            os.kill(process.pid, signal.SIGTERM)
+            assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (
+                503,
+                "gateway_stopping",
+            )
+            wait(process, lambda: process.exit_code is not None)
+    finally:
+        process.close()
+
+
 def ask(url: str, tokens: int) -> httpx.Response:
     body = {"model": MODEL, "prompt": "a story", "max_tokens": tokens, "ignore_eos": True}
     return httpx.post(f"{url}/v1/completions", json=body, timeout=120)

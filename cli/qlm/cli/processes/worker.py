@@ -17,11 +17,12 @@ from typing import Final
 import uvloop
 
 from qlm.cli.config.listeners.access import connection_limits
+from qlm.cli.config.settings import StopConfig
 from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import beat
 from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
 from qlm.cli.processes.totals import families_of
-from qlm.cli.processes.workers import WorkerTask
+from qlm.cli.processes.workers import STOP_S, WorkerTask
 from qlm.cli.rendering.tiers import render_tiers
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
@@ -32,7 +33,8 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.heap import settle_heap
 from qlm.domain.shell.tasks import end_tasks, run_to_end
 from qlm.gateway.core.connection_limits import ConnectionLimits
-from qlm.gateway.http.server import stop_serving
+from qlm.gateway.http.server import QuietServer, stop_serving
+from qlm.gateway.sessions.hub import Hub
 
 METRICS_S: Final = 2.0
 """Time between two reports of metrics to the owner."""
@@ -49,13 +51,33 @@ def main() -> None:
     uvloop.run(run_to_end(_work(task, link, listener), _exit_at_once))
 
 
+class Stop:
+    """What a worker has been told of its end.
+
+    Attributes:
+        asked: Set when it is to end.
+        at_once: Set when it is to end without notice and grace period: told so, or told a second time.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+
+    def ask(self, at_once: bool = False) -> None:
+        """Tell the worker to end."""
+        if at_once or self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+
 async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) -> None:
-    calls, stop = Calls(), asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    calls, stop = Calls(), Stop()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.ask)
 
     def receive(message: Message) -> None:
-        if not calls.receive(message) and message == ("stop",):
-            stop.set()
+        if not calls.receive(message) and message[0] == "stop":
+            _, at_once = message
+            stop.ask(at_once)
 
     _, calls.link = await asyncio.get_running_loop().create_unix_connection(
         lambda: Link(receive, _exit_at_once), sock=link
@@ -80,7 +102,7 @@ async def _serve(
     clock: SystemClock,
     telemetry: Telemetry,
     listener: socket.socket,
-    stop: asyncio.Event,
+    stop: Stop,
     link: Link,
 ) -> None:
     config = task.config
@@ -91,16 +113,32 @@ async def _serve(
         async with gateway.running():
             settle_heap()
             serving = asyncio.create_task(server.serve(sockets=[listener]))
-            stopped = asyncio.create_task(stop.wait())
+            stopped = asyncio.create_task(stop.asked.wait())
             link.send("ready")
             try:
                 await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 await end_tasks([stopped])
-                times = config.stop
-                await stop_serving(
-                    server, serving, gateway.hub, notice_s=times.notice_s, grace_s=times.grace_s
-                )
+                await _stop_serving(server, serving, gateway.hub, config.stop, stop.at_once)
+
+
+async def _stop_serving(
+    server: QuietServer,
+    serving: "asyncio.Task[None]",
+    hub: Hub,
+    times: StopConfig,
+    at_once: asyncio.Event,
+) -> None:
+    stopping = asyncio.create_task(
+        stop_serving(server, serving, hub, notice_s=times.notice_s, grace_s=times.grace_s)
+    )
+    told = asyncio.create_task(at_once.wait())
+    try:
+        await asyncio.wait({stopping, told}, return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            stopping.result()
+    finally:
+        await end_tasks([told, stopping], grace_s=STOP_S)
 
 
 def _share(limits: ConnectionLimits, workers: int) -> ConnectionLimits:

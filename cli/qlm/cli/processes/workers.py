@@ -109,18 +109,27 @@ class Workers:
         finally:
             await end_tasks(self._running)
 
-    async def stop(self) -> None:
-        """Let all end as their configuration says; at once if cancelled. The last closes the listener."""
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Let all end as their configuration says; at once if told so, or if cancelled.
+
+        The last closes the listener.
+        """
         self._stopping.set()
         self._listener.close()  # else connections would wait here for workers that accept none any more
-        for link in self._links.values():
-            link.send("stop")
         times = self._task.config.stop
         try:
-            if self._running:
-                await asyncio.wait(self._running, timeout=times.notice_s + times.grace_s + STOP_S)
+            await self._stop_all(at_once, 0.0 if at_once else times.notice_s + times.grace_s)
+        except asyncio.CancelledError:
+            await self._stop_all(True, 0.0)
+            raise
         finally:
             await end_tasks(self._running)
+
+    async def _stop_all(self, at_once: bool, limit_s: float) -> None:
+        for link in self._links.values():
+            link.send("stop", at_once)
+        if self._running:
+            await asyncio.wait(self._running, timeout=limit_s + STOP_S)
 
     async def _keep(self, number: int) -> None:
         pause_s = PAUSE_S
@@ -157,7 +166,7 @@ class Workers:
             _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
             answering.link = self._links[number] = link
             if self._stopping.is_set():  # while it was started
-                link.send("stop")
+                link.send("stop", False)
             assert process.stdin is not None
             with contextlib.suppress(OSError):
                 process.stdin.write(pickle.dumps(self._task))

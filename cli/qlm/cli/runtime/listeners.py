@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +41,7 @@ from qlm.cli.webhooks.secrets import read_webhooks
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ports.broker import Broker
-from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.shell.tasks import Tasks, end_tasks
 from qlm.gateway.batches.runner import run_batches
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.app import admin_app_of, app_of
@@ -123,24 +124,38 @@ async def serve_gateway(
         rpc_listener = await _start_rpc(config, gateway, limits)
         async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends, clock))
-            if workers is None:
-                assert server is not None
+            if server is not None:
                 serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
+                shut_down = partial(_shut_down, config.stop, gateway, server, serving, rpc_listener)
             else:
+                assert workers is not None
                 serving = asyncio.create_task(workers.run())
+                shut_down = partial(_stop_workers, config.stop, gateway, workers, rpc_listener)
             batches = asyncio.create_task(run_batches(gateway, LINE_ROUTES))
             sending = asyncio.create_task(send_webhooks(gateway))
             try:
                 await asyncio.shield(serving)
             finally:
-                try:
-                    await end_tasks([announcer, batches, sending])
-                finally:
-                    if workers is None:
-                        assert server is not None
-                        await _shut_down(config.stop, gateway, server, serving, rpc_listener)
-                    else:
-                        await _stop_workers(config.stop, gateway, workers, rpc_listener)
+                await end_gateway([announcer, batches, sending], shut_down)
+
+
+async def end_gateway(helpers: Tasks, shut_down: Callable[[bool], Awaitable[None]]) -> None:
+    """End tasks beside the listeners, then the listeners.
+
+    A second cancellation, of a second signal, may arrive while the helpers end: it must not be lost.
+
+    Args:
+        helpers: Tasks beside the listeners.
+        shut_down: Ends the listeners, at once if true; also if cancelled.
+    """
+    at_once = False
+    try:
+        await end_tasks(helpers)
+    except asyncio.CancelledError:
+        at_once = True
+        raise
+    finally:
+        await shut_down(at_once)
 
 
 def gateway_of(
@@ -206,19 +221,28 @@ async def _shut_down(
     server: QuietServer,
     serving: "asyncio.Task[None]",
     rpc_listener: "RpcListener | None",
+    at_once: bool,
 ) -> None:
-    times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
+    times = _times(stop, at_once)
     closing = () if rpc_listener is None else (asyncio.create_task(rpc_listener.stop(**times)),)
     await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
 
 
 async def _stop_workers(
-    stop: StopConfig, gateway: Gateway, workers: Workers, rpc_listener: "RpcListener | None"
+    stop: StopConfig,
+    gateway: Gateway,
+    workers: Workers,
+    rpc_listener: "RpcListener | None",
+    at_once: bool,
 ) -> None:
     gateway.hub.stopping = True
-    times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
+    times = _times(stop, at_once)
     closing = () if rpc_listener is None else (asyncio.create_task(rpc_listener.stop(**times)),)
-    await asyncio.gather(workers.stop(), *closing)
+    await asyncio.gather(workers.stop(at_once=at_once), *closing)
+
+
+def _times(stop: StopConfig, at_once: bool) -> dict[str, float]:
+    return {"notice_s": 0.0 if at_once else stop.notice_s, "grace_s": 0.0 if at_once else stop.grace_s}
 
 
 async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits) -> "RpcListener | None":

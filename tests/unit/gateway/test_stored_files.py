@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
 import io
 import os
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final
@@ -13,6 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from qlm.cli.runtime.clock import SystemClock
+from qlm.domain.errors import StorageUnavailableError
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.port import Incoming
@@ -22,7 +25,7 @@ from qlm.gateway.http.files.upload import Upload, receive
 from support.full_disk import full_disk
 from support.gateway import until
 from support.hanging_file import HangingFile
-from support.stored_batches import add_file
+from support.stored_batches import add_batch, add_file, disk_claim, folder_of
 
 DAY_S: Final = 86_400
 PURPOSE: Final = b'--xx\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
@@ -116,6 +119,61 @@ def test_old_content_of_which_nothing_is_known_is_deleted(storage: Storage, root
         os.utime(path, (known.stat().st_atime, known.stat().st_mtime - 2 * DAY_S))
     storage.files.sweep()
     assert (known.exists(), old.exists(), recent.exists()) == (True, False, True)
+
+
+def test_nothing_is_left_of_a_batch_that_cannot_be_accepted(storage: Storage, root: Path) -> None:
+    spec, _ = add_batch(storage, b"x", endpoint="/v1/completions")
+    before = set(root.rglob("*"))
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        storage.batches.add(replace(spec, id=storage.batches.new_id()))
+    assert set(root.rglob("*")) == before
+    assert storage.batches.count_open("a") == 1
+
+
+def test_a_batch_whose_gateway_died_before_it_was_accepted_is_not_open_and_is_deleted(
+    storage: Storage,
+) -> None:
+    old, recent = (add_batch(storage, b"x", endpoint="/v1/completions")[1] for _ in range(2))
+    for folder in (folder_of(storage, each) for each in (old, recent)):
+        (folder / "batch.json").unlink()
+    changed_s = folder_of(storage, recent).stat().st_mtime
+    os.utime(folder_of(storage, old), (changed_s, changed_s - 2 * DAY_S))
+    assert storage.batches.count_open("a") == 0
+    storage.batches.sweep(3600)
+    assert list(storage.batches.open_places().values()) == [recent]
+    assert (folder_of(storage, old).exists(), folder_of(storage, recent).exists()) == (False, True)
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_of_it(storage: Storage) -> None:
+    claim = disk_claim(storage, add_batch(storage, b"x", endpoint="/v1/completions")[1])
+    assert claim is not None
+    with contextlib.closing(claim):
+        claim.begin()
+        claim.write("output", b"first\n")
+        with full_disk(room_bytes=10), pytest.raises(OSError, match="too large"):
+            claim.write("output", b"second\n")
+        claim.write("output", b"third\n")
+        assert claim.path("output").read_bytes() == b"first\nthird\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (errno.ENOSPC, StorageUnavailableError),
+        (errno.EIO, StorageUnavailableError),
+        (errno.EBADF, OSError),
+        (errno.EEXIST, FileExistsError),
+    ],
+)
+async def test_what_no_repair_of_the_disk_would_mend_is_no_outage(
+    storage: Storage, number: int, raised: type[Exception]
+) -> None:
+    def fail() -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(raised):
+        await storage.call(fail)
+    assert storage.outage.lasts == (raised is StorageUnavailableError)
 
 
 async def test_a_client_that_leaves_while_a_read_hangs_holds_up_no_other(storage: Storage) -> None:

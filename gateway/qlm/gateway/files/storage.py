@@ -1,6 +1,7 @@
 """Files and batches of one gateway, together."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -36,6 +37,10 @@ class Pace:
 DISK_PACE: Final = Pace()
 
 
+_BUGS: Final = frozenset({errno.EBADF, errno.EEXIST})
+"""Failures of a call that no repair of the disk would mend."""
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Files and batches in one place.
@@ -66,12 +71,13 @@ class Storage:
         loop, call = asyncio.get_running_loop(), partial(what, *args, **kwargs)
         try:
             found = await loop.run_in_executor(self.executor, call)
-        except FileNotFoundError:
-            raise
-        except (StorageUnavailableError, OSError) as error:
+        except StorageUnavailableError as error:
             self.outage.failed(loop.time(), error)
-            if isinstance(error, StorageUnavailableError):
+            raise
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or error.errno in _BUGS:
                 raise
+            self.outage.failed(loop.time(), error)
             raise StorageUnavailableError(f"the disk for files and batches: {error.strerror}") from error
         self.outage.worked(loop.time())
         return found

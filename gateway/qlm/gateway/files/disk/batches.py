@@ -17,6 +17,7 @@ Claims only save double work: requests of lines have ids by batch and line, and 
 """
 
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +33,7 @@ from qlm.gateway.files.records import (
     CLAIM_TTL_S,
     ID_BYTES,
     PAGE_MAX,
+    UPLOAD_MAX_S,
     Batch,
     BatchSpec,
     BatchState,
@@ -72,13 +74,13 @@ class DiskBatches:
         folder.mkdir(parents=True)
         try:
             (folder / "input").hardlink_to(self._files.content(spec.tenant, spec.input_file_id))
-        except FileNotFoundError:
-            folder.rmdir()
+            opened = self._root / _OPEN
+            opened.mkdir(exist_ok=True)
+            write_json(opened / spec.id, {"folder": self._place(folder)}, self._random_hex)
+            write_json(folder / "batch.json", asdict(spec), self._random_hex)
+        except BaseException:
+            self._delete(folder)
             raise
-        opened = self._root / _OPEN
-        opened.mkdir(exist_ok=True)
-        write_json(opened / spec.id, {"folder": self._place(folder)}, self._random_hex)
-        write_json(folder / "batch.json", asdict(spec), self._random_hex)
         return Batch(spec=spec, state=BatchState(), cancel_s=None, ended=False)
 
     def get(self, tenant: str, id: str) -> Batch | None:
@@ -97,7 +99,7 @@ class DiskBatches:
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
         folders = self._batches_of(tenant).glob(f"{BATCH_PREFIX}*")
-        return sum(not (folder / "end.json").exists() for folder in folders)
+        return sum((each / "batch.json").exists() and not (each / "end.json").exists() for each in folders)
 
     def cancel(self, tenant: str, id: str) -> None:
         """Ask that a batch be cancelled."""
@@ -177,12 +179,16 @@ class DiskBatches:
         sync_folder(folder)
 
     def sweep(self, kept_s: int) -> None:
-        """Delete batches that ended long ago."""
+        """Delete batches that ended long ago, and what is left of those that were never accepted."""
         now_s = self._clock.now_ns() // 10**9
         for folder in self._root.glob(f"*/batches/{BATCH_PREFIX}*"):
             end = read_json(folder / "end.json")
-            if end is not None and end["ended_s"] + kept_s <= now_s:
-                shutil.rmtree(folder, ignore_errors=True)
+            if (end is not None and end["ended_s"] + kept_s <= now_s) or _is_abandoned(folder):
+                self._delete(folder)
+
+    def _delete(self, folder: Path) -> None:
+        (self._root / _OPEN / folder.name).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _read(self, folder: Path) -> Batch | None:
         if (plain := read_json(folder / "batch.json")) is None:
@@ -219,6 +225,14 @@ class DiskBatches:
 
 def _claim_path(folder: Path, number: int) -> Path:
     return folder / f"claim-{number:06d}"
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether the gateway that made a folder died before it accepted the batch."""
+    if (folder / "batch.json").exists():
+        return False
+    changed = changed_s(folder)
+    return changed is not None and time.time() - changed > UPLOAD_MAX_S
 
 
 def _latest_state(folder: Path) -> BatchState:

@@ -96,8 +96,15 @@ class DiskClaim:
             path.unlink(missing_ok=True)
 
     def write(self, part: Part, line: bytes) -> None:
-        """Add a line to own results; one call at a time."""
-        write_all(self.parts[part], line)
+        """Add a line to own results, whole or not at all; one call at a time."""
+        file = self.parts[part]
+        end = file.tell()
+        try:
+            write_all(file, line)
+        except BaseException:  # the disk is full, say
+            file.truncate(end)
+            file.seek(end)
+            raise
 
     def publish(self, part: Part, name: str, lifetime_s: int) -> str | None:
         """Make a file of own results; return its id, or None if there are none."""

@@ -13,7 +13,11 @@ from qlm.gateway.files.records import RandomHex
 def write_json(path: Path, value: Any, random_hex: RandomHex) -> None:
     """Replace a file by JSON, durably."""
     part = _part(path, value, random_hex)
-    part.replace(path)
+    try:
+        part.replace(path)
+    except BaseException:
+        part.unlink()
+        raise
     sync_folder(path.parent)
 
 

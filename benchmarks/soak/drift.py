@@ -12,6 +12,16 @@ def slope(times_s: Sequence[float], values: Sequence[float]) -> float:
     return statistics.median(slopes) if slopes else 0.0
 
 
+def floors(
+    times_s: Sequence[float], values: Sequence[float], span_s: float
+) -> tuple[list[float], list[float]]:
+    """Return the lowest value of each whole span of time: what stays of a series that grows and is cut."""
+    spans: dict[int, list[float]] = {}
+    for time_s, value in zip(times_s, values, strict=True):
+        spans.setdefault(int((time_s - times_s[0]) // span_s), []).append(value)
+    return [times_s[0] + number * span_s for number in spans], [min(each) for each in spans.values()]
+
+
 def drift(times_s: Sequence[float], values: Sequence[float]) -> float:
     """Return the change over the whole time by that slope, as a share of the median value."""
     level = statistics.median(values)

@@ -2,14 +2,13 @@
 
 On the embedded queue, then on RabbitMQ and Redis: clients send 100 requests per second, most of them plain,
 some streamed, some asynchronous, a few abandoned. After a warm-up, every process is read at intervals:
-memory,
-descriptors, threads, files; and queues and keys. At the end all requests end, and nothing may be left of them
-but the ended requests that are kept.
+memory, descriptors, threads, files; and queues and keys. At the end all requests end, and nothing may be left
+of them but the ended requests that are kept.
 
 A figure drifts if the slope of Theil and Sen, over the whole measured time, is more than 5 % of its median.
-Exits with 1 if memory, descriptors, threads, disk or latency drift upwards, an answer is wrong, or something
-is
-left.
+Of files on the disk that is the lowest size in each span of two minutes: a server fills its journal, then
+drops it at once. Exits with 1 if memory, descriptors, threads, disk or latency drift upwards, an answer is
+wrong, or something is left.
 """
 
 import argparse

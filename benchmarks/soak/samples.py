@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 import redis
 
@@ -14,6 +15,9 @@ from support.cluster_load import depths
 
 Sample = Mapping[str, float]
 """Figures by name: `PROCESS: FIGURE`."""
+
+DISK: Final = "disk, MB"
+"""Figure of the files of a process."""
 
 
 def sample(qlm: Running) -> Sample:
@@ -26,7 +30,7 @@ def sample(qlm: Running) -> Sample:
             f"{name}: PSS, MB": figures.pss_mb,
             f"{name}: descriptors": figures.descriptors,
             f"{name}: threads": figures.threads,
-            f"{name}: disk, MB": disk_mb(folder),
+            f"{name}: {DISK}": disk_mb(folder),
         }
     for process in qlm.processes:
         found[f"{process.name}: log, lines"] = process.log_file.read_bytes().count(b"\n")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.soak.drift import drift, slope
+from benchmarks.soak.drift import drift, floors, slope
 from benchmarks.soak.report import report
 
 
@@ -21,6 +21,15 @@ def test_noise_and_a_step_at_the_end_are_no_drift() -> None:
     values = [50 + rng.gauss(0, 2) for _ in times_s[:-5]] + [90.0] * 5
     assert abs(drift(times_s, values)) < 0.05
     assert drift([0.0, 1.0], [0.0, 0.0]) == 0
+
+
+def test_a_journal_that_is_filled_and_dropped_is_no_drift_but_what_stays_of_it_is() -> None:
+    times_s = [5.0 * n for n in range(360)]
+    journal = [0.5 + n % 20 * (1 + n / 360) for n in range(360)]
+    assert drift(times_s, journal) > 0.05
+    assert drift(*floors(times_s, journal, 120)) == 0
+    kept = [size + n / 10 for n, size in enumerate(journal)]
+    assert drift(*floors(times_s, kept, 120)) > 0.5
 
 
 def test_a_leak_a_wrong_answer_and_what_is_left_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ class EngineStream:
     done: bool = False
     finish: str | None = None
     cached_tokens: int | None = None
-    _rest: bytes = b""
+    _rest: bytearray = field(default_factory=bytearray)
     _token_ids: list[int] = field(default_factory=list)
     _packed: bytes = b""
 
@@ -50,10 +50,7 @@ class EngineStream:
             EngineGarbledError: The data cannot be parsed.
             EngineRefusedError: The engine reports an error of the request.
         """
-        *events, self._rest = (self._rest + data).split(_EVENT_END)
-        if len(self._rest) > EVENT_BYTES_MAX:
-            raise EngineGarbledError(f"the engine sent {len(self._rest)} bytes of an event without its end")
-        for event in events:
+        for event in self._events(data):
             if not event.startswith(_DATA):
                 continue
             payload = event[len(_DATA) :].strip()
@@ -84,6 +81,20 @@ class EngineStream:
             cached_tokens=self.cached_tokens,
             logprobs=self._packed,
         )
+
+    def _events(self, data: bytes) -> list[bytes]:
+        """Return the events that end in this read; of an event in many reads, no byte is searched twice."""
+        if self._rest:
+            searched = len(self._rest) - 1
+            self._rest += data
+            data = b"" if self._rest.find(_EVENT_END, searched) < 0 else bytes(self._rest)
+        *events, rest = data.split(_EVENT_END)
+        if events:
+            self._rest.clear()
+        self._rest += rest
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise EngineGarbledError(f"the engine sent {len(self._rest)} bytes of an event without its end")
+        return events
 
     def _parse(self, payload: bytes) -> None:
         try:

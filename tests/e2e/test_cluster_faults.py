@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -207,9 +208,20 @@ async def test_a_killed_rabbitmq_that_comes_back_costs_no_answer(
     rig: Rig, load: Load, record_property: Note
 ) -> None:
     await asyncio.to_thread(rig.rabbitmq.sync_declarations)
+    before = lines(rig, "is away"), lines(rig, "is back")
     rig.rabbitmq.kill()
     await asyncio.to_thread(rig.rabbitmq.start)
     await check_recovery(load, time.monotonic(), record_property)
+    away = lines(rig, "is away") - before[0]
+    assert away.total(), "its clients could publish nothing"
+    assert max(away.values()) == 1, away
+    await until(lambda: lines(rig, "is back") - before[1] == away, "each process says so once more")
+
+
+def lines(rig: Rig, part: str) -> Counter[str]:
+    """Count the lines of a log that contain `part`, for each process that runs."""
+    running = [each for each in rig.parts.processes if each is not rig.parts.standby]
+    return Counter({each.name: sum(part in line for line in each.log().splitlines()) for each in running})
 
 
 async def test_doctor_names_the_server_that_is_away_with_what_to_do(rig: Rig, clients: Load) -> None:

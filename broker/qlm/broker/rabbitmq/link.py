@@ -142,9 +142,9 @@ class Link:
                 user.down(self._reason)
             except Exception as error:  # a bug: without a new connection, all would wait for ever
                 self._faults.note(_LOG, error, "the loss of a connection is not handled")
-            _LOG.warning("RabbitMQ at %s is away: %s", self._where, self._reason)
+            _LOG.debug("the connection to RabbitMQ at %s is lost: %s", self._where, self._reason)
             await self._reconnect(user)
-            _LOG.info("RabbitMQ at %s is back", self._where)
+            _LOG.debug("connected to RabbitMQ at %s again", self._where)
 
     async def _reconnect(self, user: LinkUser) -> None:
         for pause_s in self._backoff.pauses_s(self._rng):

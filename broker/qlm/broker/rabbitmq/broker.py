@@ -22,6 +22,7 @@ from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.outage import Outage
 
 R = TypeVar("R")
 
@@ -74,6 +75,20 @@ class RabbitSettings:
         return parameters
 
 
+@dataclass(frozen=True, slots=True)
+class _NotesFromThread:
+    """Takes notes of an outage in the loop of the process, which all its clients share."""
+
+    bridge: Bridge
+    outage: Outage
+
+    def failed(self, now_s: float, why: object) -> None:
+        self.bridge.here(partial(self.outage.failed, now_s, why))
+
+    def worked(self, now_s: float) -> None:
+        self.bridge.here(partial(self.outage.worked, now_s))
+
+
 class RabbitBroker(Broker):
     """Broker client of RabbitMQ, for the event loop that connected it.
 
@@ -93,7 +108,11 @@ class RabbitBroker(Broker):
 
     @classmethod
     async def connect(
-        cls, settings: RabbitSettings, rng: random.Random, faults: FaultLog | None = None
+        cls,
+        settings: RabbitSettings,
+        rng: random.Random,
+        faults: FaultLog | None = None,
+        outage: Outage | None = None,
     ) -> "RabbitBroker":
         """Connect to RabbitMQ; later it reconnects by itself.
 
@@ -102,6 +121,7 @@ class RabbitBroker(Broker):
         Args:
             rng: Source of randomness for pauses between attempts; for this client only.
             faults: Failures of the process.
+            outage: Log of the outages of RabbitMQ, for all clients of the process.
 
         Raises:
             BrokerUnavailableError: RabbitMQ does not answer there, or rejects the connection.
@@ -111,7 +131,7 @@ class RabbitBroker(Broker):
         share_interpreter()
         bridge = Bridge("qlm-rabbitmq")
         try:
-            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng, faults))
+            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng, faults, outage))
         except LinkBrokenError as error:
             await bridge.close()
             where = f"{parameters.host}:{parameters.port}"
@@ -128,11 +148,13 @@ class RabbitBroker(Broker):
         parameters: pika.connection.Parameters,
         rng: random.Random,
         faults: FaultLog | None,
+        outage: Outage | None,
     ) -> "RabbitBroker":
         timeout_s = settings.confirm_timeout_s
         name_of = partial(queue_in, settings.deployment)
-        publishing = Link(parameters, settings.backoff, rng, name_of, faults)
-        getting = Link(parameters, settings.backoff, rng, name_of, faults)
+        notes = _NotesFromThread(bridge, outage or Outage("broker"))
+        publishing = Link(parameters, settings.backoff, rng, name_of, faults, notes)
+        getting = Link(parameters, settings.backoff, rng, name_of, faults, notes)
         publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
         getter = Getter(
             getting,

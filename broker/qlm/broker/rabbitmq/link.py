@@ -12,6 +12,7 @@ import pika
 from qlm.broker.rabbitmq.connection import Connection, LinkBrokenError, connect
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.shell.faults import FaultLog, text_of
+from qlm.domain.shell.outage import QUIET_S, Outage
 from qlm.domain.shell.tasks import end_tasks
 
 R = TypeVar("R")
@@ -50,6 +51,18 @@ class LinkUser(Protocol):
         ...
 
 
+class OutageNotes(Protocol):
+    """Takes notes of an outage, as `Outage` does, at times of a steady clock in seconds."""
+
+    def failed(self, now_s: float, why: object) -> None:
+        """Note that RabbitMQ was found away."""
+        ...
+
+    def worked(self, now_s: float) -> None:
+        """Note that it is not away any more."""
+        ...
+
+
 class Link:
     """Keeper of one open connection; lives in the event loop of the thread."""
 
@@ -60,8 +73,19 @@ class Link:
         rng: random.Random,
         name_of: Callable[[str], str] = str,
         faults: FaultLog | None = None,
+        outage: OutageNotes | None = None,
     ) -> None:
-        """Prepare a link; `rng` is for the jitter of pauses, `name_of` as for `connect`."""
+        """Prepare a link.
+
+        Args:
+            parameters: Where RabbitMQ is.
+            backoff: Pauses between attempts to connect.
+            rng: For the jitter of pauses.
+            name_of: As for `connect`.
+            faults: Failures of the process.
+            outage: Log of RabbitMQ's outages, which may have several links: lost connections go there.
+        """
+        self._outage = outage or Outage("broker")
         self._faults = faults or FaultLog()
         self._parameters = parameters
         self._name_of = name_of
@@ -142,9 +166,9 @@ class Link:
                 user.down(self._reason)
             except Exception as error:  # a bug: without a new connection, all would wait for ever
                 self._faults.note(_LOG, error, "the loss of a connection is not handled")
-            _LOG.debug("the connection to RabbitMQ at %s is lost: %s", self._where, self._reason)
+            self._away()
             await self._reconnect(user)
-            _LOG.debug("connected to RabbitMQ at %s again", self._where)
+            asyncio.get_running_loop().call_later(QUIET_S, self._works)
 
     async def _reconnect(self, user: LinkUser) -> None:
         for pause_s in self._backoff.pauses_s(self._rng):
@@ -153,8 +177,16 @@ class Link:
                 await self._connect(user)
             except LinkBrokenError as error:
                 self._reason = error
+                self._away()
             except Exception as error:  # a bug: the next attempt may do
                 self._faults.note(_LOG, error, "RabbitMQ at %s cannot be connected to", self._where)
                 self._reason = LinkBrokenError(text_of(error))
             else:
                 return
+
+    def _away(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._outage.failed(now_s, f"RabbitMQ at {self._where} is away: {self._reason}")
+
+    def _works(self) -> None:
+        self._outage.worked(asyncio.get_running_loop().time())

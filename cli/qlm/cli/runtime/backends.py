@@ -20,6 +20,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.shell.damage import NO_CONSENT, Consent
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.outage import Outage
 from qlm.store.embedded.store import EmbeddedStore
 from qlm.store.redis.store import RedisStore
 
@@ -46,6 +47,7 @@ async def open_backends(
     stack: AsyncExitStack,
     faults: FaultLog | None = None,
     consent: Consent = NO_CONSENT,
+    outage: Outage | None = None,
 ) -> Backends:
     """Open broker and store, as a member of their deployment; the stack closes them.
 
@@ -55,6 +57,7 @@ async def open_backends(
         stack: Takes what is to be closed.
         faults: The failures of this process.
         consent: Consent to damage of embedded ones.
+        outage: Log of the broker's outages.
 
     Raises:
         DamagedDataError: An embedded file is damaged, and there is no consent to that.
@@ -75,7 +78,7 @@ async def open_backends(
     await stack.enter_async_context(membership(servers, new_deployment_id, faults or FaultLog()))
 
     async def open_broker() -> Broker:
-        return await RabbitBroker.connect(settings, random.Random(), faults)
+        return await RabbitBroker.connect(settings, random.Random(), faults, outage)
 
     return Backends(store, open_broker, embedded=False)
 

@@ -67,6 +67,7 @@ class Health:
     Attributes:
         store_errors: Failed calls of the store, by operation.
         store_outage: Log of its outages.
+        broker_outage: Log of the outages of the broker.
     """
 
     def __init__(self, registry: CollectorRegistry, faults: FaultLog) -> None:
@@ -89,7 +90,7 @@ class Health:
             "qlm_store_errors", about.format("store"), ("operation",), registry=registry
         )
         self.store_outage = Outage("store")
-        self._broker_outage = Outage("broker")
+        self.broker_outage = Outage("broker")
         self._backends: Backends | None = None
         self._open: list[Broker] = []
         self._own: Broker | None = None
@@ -145,9 +146,7 @@ class Health:
             self._broker_errors.labels("connect").inc()
             raise
         self._open.append(broker)
-        return _counted(
-            broker, BrokerUnavailableError, self._broker_errors, self._closed, self._broker_outage
-        )
+        return _counted(broker, BrokerUnavailableError, self._broker_errors, self._closed, self.broker_outage)
 
     def _closed(self, broker: object) -> None:
         self._open = [each for each in self._open if each is not broker]

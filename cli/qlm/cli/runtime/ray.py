@@ -97,7 +97,9 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    opened = await open_backends(config, clock, stack, telemetry.faults)
+                    opened = await open_backends(
+                        config, clock, stack, telemetry.faults, outage=telemetry.health.broker_outage
+                    )
                     backends = await stack.enter_async_context(telemetry.health.watching(opened))
                     await kill_orphaned_engines(config)
                     # Ray would start a new process again and again.

@@ -127,7 +127,8 @@ async def serve(
             from qlm.cli.runtime.listeners import bind_ports, serve_gateway
 
             sockets = bind_ports(config, stack)
-        opened = await open_backends(config, clock, stack, telemetry.faults, consent)
+        outage = telemetry.health.broker_outage
+        opened = await open_backends(config, clock, stack, telemetry.faults, consent, outage)
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
         if backends.embedded:
             await _reindex(backends, clock)

@@ -35,6 +35,11 @@ def _report_violations(trial: Trial) -> str:
     return "\n  ".join((replay, *trial.violations[:5]))
 
 
+def test_a_cancelled_request_that_another_agent_has_gone_on_with_ends() -> None:
+    """Its agent registered it again and again, with fewer tokens than the log had by then."""
+    assert run_trial(544_449).violations == ()
+
+
 def test_requests_accepted_while_the_store_refuses_writes_are_indexed_soon_after() -> None:
     """Some eighty of them, by a gateway that had just started; slow servers once paced the repair."""
     assert run_trial(30_269).violations == ()

@@ -21,7 +21,7 @@ from qlm.domain.actions import (
     RestoreRequest,
     Return,
 )
-from qlm.domain.ids import GroupId
+from qlm.domain.ids import GroupId, TokenIds
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseHeldElsewhere, Over
 
 
@@ -47,8 +47,7 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
     match event.answer:
         case Granted(lease=lease) as granted:
             claim.epoch = lease.epoch
-            _granted(requests, tracked, granted)
-            return []
+            return _granted(requests, tracked, granted)
         case LeaseHeldElsewhere(holder=holder):
             state.queue.give_back(claim.group)
             forgotten = advance(requests, tracked, Cause.FORGOTTEN)
@@ -66,7 +65,7 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
             return []
 
 
-def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) -> None:
+def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) -> list[Action]:
     output, generation = granted.output, tracked.generation
     tracked.claim.writing = False  # what was sent under another lease counts no more
     if tracked.phase is Phase.LEASING:
@@ -74,12 +73,28 @@ def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) 
         tracked.logged = tracked.sent = len(output)
         generation.preemptions = granted.preemptions
         leased(requests, tracked)
-    else:
-        # Registered again after the store had lost it: its log is behind ours.
-        generation.unrecorded = generation.preemptions > granted.preemptions
-        generation.logprobs_sent = 0
-        tracked.logged = tracked.sent = min(len(output), len(tracked.output))
+        return []
+    # Registered again after the store had lost it: its log is behind ours, or another agent has gone on.
+    if list(output) != tracked.output[: len(output)]:
+        return _superseded(requests, tracked, output)
+    generation.unrecorded = generation.preemptions > granted.preemptions
+    generation.logprobs_sent = 0
+    tracked.logged = tracked.sent = len(output)
+    requests.output.touch(tracked)
+    return []
+
+
+def _superseded(requests: RequestTable, tracked: TrackedRequest, output: TokenIds) -> list[Action]:
+    """Give up own tokens for those in the log: the answer goes on from there, or ends there."""
+    outcome = tracked.exit.outcome
+    if tracked.phase is Phase.CLOSING and tracked.ended and outcome is not None and not outcome.ok:
+        tracked.output = list(output)
+        tracked.logged = tracked.sent = tracked.generation.logprobs_sent = len(output)
         requests.output.touch(tracked)
+        return []
+    epoch = tracked.claim.epoch
+    forgotten = advance(requests, tracked, Cause.FORGOTTEN)
+    return [*forgotten, tracked.to_queue(epoch, "another instance has gone on with it")]
 
 
 def restorations(requests: RequestTable, times: LeaseTimes, alarm: Alarm, now_ns: int) -> list[Action]:

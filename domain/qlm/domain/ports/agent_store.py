@@ -87,7 +87,8 @@ class AgentStore(Protocol):
         """Restore a running request that the store has lost, with its whole output log.
 
         Granted if the request is unknown, waits, has a dead holder, or is leased to `holder`. The log becomes
-        the longer of both. `IdTaken` if another request has the id.
+        the longer of both, but stays as it is if `output` has other tokens: another agent has gone on.
+        `IdTaken` if another request has the id.
         """
         ...
 

@@ -180,8 +180,8 @@ def reregister(
     if refusal is not None:
         return refusal, effects
     stop_waiting(row)
-    tail = output[len(row.log) :]
-    if tail:
+    log = row.tokens()
+    if log == tuple(output[: len(log)]) and (tail := output[len(log) :]):
         extend(row, tail, now_ns, effects)
         announce(row, tail, effects)
     if row.cancel is not None:

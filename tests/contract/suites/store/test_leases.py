@@ -400,10 +400,11 @@ async def test_reregister_keeps_the_longer_log(subject: Subject) -> None:
     await _log(store, 1, epoch, 0, 5, 6)
     assert _output(await store.reregister(metadata(1), A, (5,))) == (5, 6)
     assert _output(await store.reregister(metadata(1), A, (5, 6, 7))) == (5, 6, 7)
+    assert _output(await store.reregister(metadata(1), A, (5, 9, 7, 8))) == (5, 6, 7), "those of another"
     assert await store.reregister(metadata(1), B, (5, 6, 7, 8)) == LeaseHeldElsewhere(holder=A)
     record = await store.record(metadata(1).id)
     assert record is not None and record.output_tokens == 3
-    assert record.lease is not None and record.lease.epoch.n == 3
+    assert record.lease is not None and record.lease.epoch.n == 4
 
 
 async def test_notices_begin_with_standing_ones(subject: Subject) -> None:

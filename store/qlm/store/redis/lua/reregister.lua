@@ -13,7 +13,9 @@ end
 stop_waiting(row)
 local tokens = drop_damaged_log(row)
 local tail = string.sub(packed, tokens * TOKEN_BYTES + 1)
-if tail ~= '' then
+local log = call('GET', key('log', row.id)) or ''
+-- Of an agent whose tokens are not those in the log, none is added: another one has gone on.
+if tail ~= '' and string.sub(packed, 1, #log) == log then
   extend(row, tail)
   local ids = {}
   for i = 1, #tail, TOKEN_BYTES do

@@ -19,6 +19,8 @@ def floors(
     spans: dict[int, list[float]] = {}
     for time_s, value in zip(times_s, values, strict=True):
         spans.setdefault(int((time_s - times_s[0]) // span_s), []).append(value)
+    if len(spans) > 1:
+        spans.popitem()  # cut off by the end of the measurement
     return [times_s[0] + number * span_s for number in spans], [min(each) for each in spans.values()]
 
 

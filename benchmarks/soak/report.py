@@ -15,8 +15,19 @@ P99_DRIFT_MAX: Final = 0.25
 _JOURNAL_S: Final = 120.0
 """Span of which the lowest size on the disk counts: a server fills its journal, then drops it at once."""
 
+_SPANS_MIN: Final = 4
+"""In a shorter measurement, all sizes count."""
+
 _SMALL: Final = 1.0
 """Change of a count, or of a size in MB, that is no drift however small the whole."""
+
+
+def judged_of(
+    name: str, times_s: Sequence[float], values: Sequence[float]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the times and values of a figure that its drift is taken from."""
+    at_s, lowest = floors(times_s, values, _JOURNAL_S)
+    return (at_s, lowest) if name.endswith(DISK) and len(at_s) >= _SPANS_MIN else (times_s, values)
 
 
 def report(arm: str, found: dict[str, Any]) -> list[str]:
@@ -27,11 +38,11 @@ def report(arm: str, found: dict[str, Any]) -> list[str]:
     print(f"{'':34} {'before':>9} {'median':>9} {'last':>9} {'idle':>9}   drift")
     for name in found["before"]:
         values = [each[name] for each in found["readings"]]
-        at_s, judged = floors(times_s, values, _JOURNAL_S) if name.endswith(DISK) else (times_s, values)
+        at_s, judged = judged_of(name, times_s, values)
         change, level = drift(at_s, judged), statistics.median(judged)
         row = (found["before"][name], statistics.median(values), values[-1], found["after"][name])
         print(f"  {name:32}", *(f"{each:9.1f}" for each in row), f"{100 * change:+6.1f} %")
-        if change > DRIFT_MAX and change * max(level, 1.0) > _SMALL:
+        if change > DRIFT_MAX and change * (level or 1.0) > _SMALL:
             wrong.append(f"{name} drifts by {100 * change:+.1f} %")
     return wrong + _latency(found["minutes"])
 

@@ -121,10 +121,15 @@ def test_old_content_of_which_nothing_is_known_is_deleted(storage: Storage, root
     assert (known.exists(), old.exists(), recent.exists()) == (True, False, True)
 
 
-def test_nothing_is_left_of_a_batch_that_cannot_be_accepted(storage: Storage, root: Path) -> None:
+@pytest.mark.parametrize("room_bytes", [0, 150], ids=["not-opened", "opened"])
+def test_nothing_is_left_of_a_batch_that_cannot_be_accepted(
+    storage: Storage, root: Path, room_bytes: int
+) -> None:
     spec, _ = add_batch(storage, b"x", endpoint="/v1/completions")
     before = set(root.rglob("*"))
-    with full_disk(), pytest.raises(OSError, match="too large"):
+    sizes = sorted(path.stat().st_size for path in before if path.is_file())
+    assert sizes[1] < 150 < sizes[-1], "its place fits, and what was asked for does not"
+    with full_disk(room_bytes), pytest.raises(OSError, match="too large"):
         storage.batches.add(replace(spec, id=storage.batches.new_id()))
     assert set(root.rglob("*")) == before
     assert storage.batches.count_open("a") == 1

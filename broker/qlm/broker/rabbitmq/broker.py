@@ -22,7 +22,7 @@ from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.shell.faults import FaultLog
-from qlm.domain.shell.outage import Outage
+from qlm.domain.shell.outage import QUIET_S, Outage
 
 R = TypeVar("R")
 
@@ -75,18 +75,29 @@ class RabbitSettings:
         return parameters
 
 
-@dataclass(frozen=True, slots=True)
-class _NotesFromThread:
-    """Takes notes of an outage in the loop of the process, which all its clients share."""
+class _LossesFromThread:
+    """Takes notes of one link in the loop of the process, which all its clients share."""
 
-    bridge: Bridge
-    outage: Outage
+    def __init__(self, bridge: Bridge, outage: Outage) -> None:
+        self._bridge = bridge
+        self._outage = outage
+        self._home = asyncio.get_running_loop()
 
-    def failed(self, now_s: float, why: object) -> None:
-        self.bridge.here(partial(self.outage.failed, now_s, why))
+    def lost(self, why: str) -> None:
+        self._bridge.here(lambda: self._outage.lost(self, self._home.time(), why))
 
-    def worked(self, now_s: float) -> None:
-        self.bridge.here(partial(self.outage.worked, now_s))
+    def restored(self) -> None:
+        self._bridge.here(self._restored)
+
+    def _restored(self) -> None:
+        self._outage.restored(self, self._home.time())
+        self._home.call_later(QUIET_S, self._look)
+
+    def _look(self) -> None:
+        """Note that RabbitMQ is back: there may be no further call that would."""
+        self._outage.worked(self._home.time())
+        if self._outage.lasts:
+            self._home.call_later(QUIET_S, self._look)
 
 
 class RabbitBroker(Broker):
@@ -130,8 +141,10 @@ class RabbitBroker(Broker):
         parameters = settings.parameters()
         share_interpreter()
         bridge = Bridge("qlm-rabbitmq")
+        outage = outage or Outage("broker")
+        losses = _LossesFromThread(bridge, outage), _LossesFromThread(bridge, outage)
         try:
-            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng, faults, outage))
+            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng, faults, losses))
         except LinkBrokenError as error:
             await bridge.close()
             where = f"{parameters.host}:{parameters.port}"
@@ -148,13 +161,12 @@ class RabbitBroker(Broker):
         parameters: pika.connection.Parameters,
         rng: random.Random,
         faults: FaultLog | None,
-        outage: Outage | None,
+        losses: "tuple[_LossesFromThread, _LossesFromThread]",
     ) -> "RabbitBroker":
         timeout_s = settings.confirm_timeout_s
         name_of = partial(queue_in, settings.deployment)
-        notes = _NotesFromThread(bridge, outage or Outage("broker"))
-        publishing = Link(parameters, settings.backoff, rng, name_of, faults, notes)
-        getting = Link(parameters, settings.backoff, rng, name_of, faults, notes)
+        publishing = Link(parameters, settings.backoff, rng, name_of, faults, losses[0])
+        getting = Link(parameters, settings.backoff, rng, name_of, faults, losses[1])
         publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
         getter = Getter(
             getting,

@@ -12,7 +12,6 @@ import pika
 from qlm.broker.rabbitmq.connection import Connection, LinkBrokenError, connect
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.shell.faults import FaultLog, text_of
-from qlm.domain.shell.outage import QUIET_S, Outage
 from qlm.domain.shell.tasks import end_tasks
 
 R = TypeVar("R")
@@ -51,15 +50,15 @@ class LinkUser(Protocol):
         ...
 
 
-class OutageNotes(Protocol):
-    """Takes notes of an outage, as `Outage` does, at times of a steady clock in seconds."""
+class LossNotes(Protocol):
+    """Takes notes of one link."""
 
-    def failed(self, now_s: float, why: object) -> None:
-        """Note that RabbitMQ was found away."""
+    def lost(self, why: str) -> None:
+        """Note that its connection is lost, or cannot be made again."""
         ...
 
-    def worked(self, now_s: float) -> None:
-        """Note that it is not away any more."""
+    def restored(self) -> None:
+        """Note that it is there again, or not needed any more."""
         ...
 
 
@@ -73,7 +72,7 @@ class Link:
         rng: random.Random,
         name_of: Callable[[str], str] = str,
         faults: FaultLog | None = None,
-        outage: OutageNotes | None = None,
+        notes: LossNotes | None = None,
     ) -> None:
         """Prepare a link.
 
@@ -83,9 +82,9 @@ class Link:
             rng: For the jitter of pauses.
             name_of: As for `connect`.
             faults: Failures of the process.
-            outage: Log of RabbitMQ's outages, which may have several links: lost connections go there.
+            notes: Takes losses of the connection.
         """
-        self._outage = outage or Outage("broker")
+        self._notes = notes
         self._faults = faults or FaultLog()
         self._parameters = parameters
         self._name_of = name_of
@@ -145,6 +144,7 @@ class Link:
         """Close permanently."""
         if self._keeper is not None:
             await end_tasks([self._keeper])
+        self._there()
         if self._connection is not None:
             await self._connection.close()
 
@@ -168,7 +168,7 @@ class Link:
                 self._faults.note(_LOG, error, "the loss of a connection is not handled")
             self._away()
             await self._reconnect(user)
-            asyncio.get_running_loop().call_later(QUIET_S, self._works)
+            self._there()
 
     async def _reconnect(self, user: LinkUser) -> None:
         for pause_s in self._backoff.pauses_s(self._rng):
@@ -185,8 +185,9 @@ class Link:
                 return
 
     def _away(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._outage.failed(now_s, f"RabbitMQ at {self._where} is away: {self._reason}")
+        if self._notes is not None:
+            self._notes.lost(f"RabbitMQ at {self._where} is away: {self._reason}")
 
-    def _works(self) -> None:
-        self._outage.worked(asyncio.get_running_loop().time())
+    def _there(self) -> None:
+        if self._notes is not None:
+            self._notes.restored()

@@ -22,7 +22,7 @@ from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import beat
 from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
 from qlm.cli.processes.totals import families_of
-from qlm.cli.processes.workers import STOP_S, WorkerTask
+from qlm.cli.processes.workers import WorkerTask
 from qlm.cli.rendering.tiers import render_tiers
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
@@ -38,6 +38,9 @@ from qlm.gateway.sessions.hub import Hub
 
 METRICS_S: Final = 2.0
 """Time between two reports of metrics to the owner."""
+
+_END_S: Final = 3.0
+"""Time to end at once, in which refusals are written; the owner waits for longer."""
 
 log = logging.getLogger("qlm.cli")
 
@@ -56,28 +59,33 @@ class Stop:
 
     Attributes:
         asked: Set when it is to end.
-        at_once: Set when it is to end without notice and grace period: told so, or told a second time.
+        at_once: Set when it is to end without notice and grace period.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.at_once = asyncio.Event()
+        self._signals = 0
 
     def ask(self, at_once: bool = False) -> None:
-        """Tell the worker to end."""
-        if at_once or self.asked.is_set():
-            self.at_once.set()
+        """Tell the worker to end, as its owner does."""
         self.asked.set()
+        if at_once:
+            self.at_once.set()
+
+    def signal(self) -> None:
+        """Take a signal, the second of which means at once: one may go to owner and workers together."""
+        self._signals += 1
+        self.ask(self._signals > 1)
 
 
 async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) -> None:
     calls, stop = Calls(), Stop()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.ask)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.signal)
 
     def receive(message: Message) -> None:
         if not calls.receive(message) and message[0] == "stop":
-            _, at_once = message
-            stop.ask(at_once)
+            stop.ask(*message[1:])
 
     _, calls.link = await asyncio.get_running_loop().create_unix_connection(
         lambda: Link(receive, _exit_at_once), sock=link
@@ -138,7 +146,7 @@ async def _stop_serving(
         if stopping.done():
             stopping.result()
     finally:
-        await end_tasks([told, stopping], grace_s=STOP_S)
+        await end_tasks([told, stopping], grace_s=_END_S)
 
 
 def _share(limits: ConnectionLimits, workers: int) -> ConnectionLimits:

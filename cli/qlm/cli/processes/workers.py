@@ -98,6 +98,7 @@ class Workers:
         self._silence_max_s = silence_max_s
         self._links: dict[int, Link] = {}
         self._stopping = asyncio.Event()
+        self._at_once = False
         self._running: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -126,6 +127,7 @@ class Workers:
             await end_tasks(self._running)
 
     async def _stop_all(self, at_once: bool, limit_s: float) -> None:
+        self._at_once = at_once
         for link in self._links.values():
             link.send("stop", at_once)
         if self._running:
@@ -166,7 +168,7 @@ class Workers:
             _, link = await asyncio.get_running_loop().create_unix_connection(make, sock=ours)
             answering.link = self._links[number] = link
             if self._stopping.is_set():  # while it was started
-                link.send("stop", False)
+                link.send("stop", self._at_once)
             assert process.stdin is not None
             with contextlib.suppress(OSError):
                 process.stdin.write(pickle.dumps(self._task))

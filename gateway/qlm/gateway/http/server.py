@@ -66,6 +66,13 @@ class QuietServer(uvicorn.Server):
             if cycle is not None and cycle.response_started and not cycle.response_complete:
                 connection.transport.close()
 
+    def abort(self) -> None:
+        """Drop what is left of connections, whose clients do not read."""
+        self.force_exit = True
+        for connection in tuple(self.server_state.connections):
+            assert isinstance(connection, HttpToolsProtocol)
+            connection.transport.abort()
+
 
 def create_server(
     app: Starlette,
@@ -148,4 +155,6 @@ async def stop_serving(
         interrupted = hub.interrupt_all()
         server.cut_off()
         await hub.unwatch(interrupted)
+        await asyncio.wait({serving}, timeout=WRITE_REFUSALS_S)
+        server.abort()
         await serving

@@ -99,7 +99,10 @@ class DiskBatches:
     def count_open(self, tenant: str) -> int:
         """Count the batches of a tenant that have not ended."""
         folders = self._batches_of(tenant).glob(f"{BATCH_PREFIX}*")
-        return sum((each / "batch.json").exists() and not (each / "end.json").exists() for each in folders)
+        return sum(
+            changed_s(each / "batch.json") is not None and changed_s(each / "end.json") is None
+            for each in folders
+        )
 
     def cancel(self, tenant: str, id: str) -> None:
         """Ask that a batch be cancelled."""
@@ -183,11 +186,15 @@ class DiskBatches:
         now_s = self._clock.now_ns() // 10**9
         for folder in self._root.glob(f"*/batches/{BATCH_PREFIX}*"):
             end = read_json(folder / "end.json")
-            if (end is not None and end["ended_s"] + kept_s <= now_s) or _is_abandoned(folder):
+            if _is_abandoned(folder) if end is None else end["ended_s"] + kept_s <= now_s:
                 self._delete(folder)
 
     def _delete(self, folder: Path) -> None:
-        (self._root / _OPEN / folder.name).unlink(missing_ok=True)
+        try:
+            (self._root / _OPEN / folder.name).unlink(missing_ok=True)
+            (folder / "batch.json").unlink(missing_ok=True)  # first: without its end it would count as open
+        except OSError:
+            return  # a sweep tries again
         shutil.rmtree(folder, ignore_errors=True)
 
     def _read(self, folder: Path) -> Batch | None:
@@ -229,7 +236,7 @@ def _claim_path(folder: Path, number: int) -> Path:
 
 def _is_abandoned(folder: Path) -> bool:
     """Return whether the gateway that made a folder died before it accepted the batch."""
-    if (folder / "batch.json").exists():
+    if changed_s(folder / "batch.json") is not None:
         return False
     changed = changed_s(folder)
     return changed is not None and time.time() - changed > UPLOAD_MAX_S

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, Final, get_args
 
 from qlm.domain.ports.clock import Clock
@@ -35,6 +36,7 @@ class DiskClaim:
         clock: The clock.
         random_hex: Names what is not whole yet.
         parts: The results that it writes, open.
+        turn: Held during a write.
     """
 
     folder: Path
@@ -46,6 +48,7 @@ class DiskClaim:
     clock: Clock
     random_hex: RandomHex
     parts: dict[Part, FileIO] = field(default_factory=dict)
+    turn: Lock = field(default_factory=Lock)
 
     def path(self, what: str) -> Path:
         """Return the path of a file of this claim."""
@@ -96,15 +99,17 @@ class DiskClaim:
             path.unlink(missing_ok=True)
 
     def write(self, part: Part, line: bytes) -> None:
-        """Add a line to own results, whole or not at all; one call at a time."""
+        """Add a line to own results, whole or not at all."""
         file = self.parts[part]
-        end = file.tell()
-        try:
-            write_all(file, line)
-        except BaseException:  # the disk is full, say
-            file.truncate(end)
-            file.seek(end)
-            raise
+        with self.turn:  # a write that its caller no longer waits for may go on
+            end = file.tell()
+            try:
+                write_all(file, line)
+            except BaseException:  # the disk is full, say
+                with contextlib.suppress(OSError, ValueError):  # `close` may have come
+                    file.truncate(end)
+                    file.seek(end)
+                raise
 
     def publish(self, part: Part, name: str, lifetime_s: int) -> str | None:
         """Make a file of own results; return its id, or None if there are none."""

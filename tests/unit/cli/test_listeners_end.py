@@ -7,8 +7,8 @@ import pytest
 from qlm.cli.runtime.listeners import end_gateway
 
 
-@pytest.mark.parametrize("told_again", [False, True])
-async def test_a_second_cancellation_is_kept_for_the_listeners(told_again: bool) -> None:
+@pytest.mark.parametrize("cancelled_again", [False, True])
+async def test_a_second_cancellation_is_kept_for_the_listeners(cancelled_again: bool) -> None:
     ending, may_end, how = asyncio.Event(), asyncio.Event(), list[bool]()
 
     async def helper() -> None:
@@ -25,9 +25,9 @@ async def test_a_second_cancellation_is_kept_for_the_listeners(told_again: bool)
     await asyncio.sleep(0)
     task = asyncio.create_task(end_gateway(helpers, shut_down))
     await ending.wait()
-    if told_again:
+    if cancelled_again:
         task.cancel()
         await asyncio.sleep(0)
     may_end.set()
     await asyncio.wait([task])
-    assert (how, task.cancelled()) == ([told_again], told_again)
+    assert (how, task.cancelled()) == ([cancelled_again], cancelled_again)

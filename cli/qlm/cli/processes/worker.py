@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class Stop:
-    """What a worker has been told of its end.
+    """State of the end of a worker.
 
     Attributes:
         asked: Set when it is to end.
@@ -140,13 +140,13 @@ async def _stop_serving(
     stopping = asyncio.create_task(
         stop_serving(server, serving, hub, notice_s=times.notice_s, grace_s=times.grace_s)
     )
-    told = asyncio.create_task(at_once.wait())
+    at_once_asked = asyncio.create_task(at_once.wait())
     try:
-        await asyncio.wait({stopping, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({stopping, at_once_asked}, return_when=asyncio.FIRST_COMPLETED)
         if stopping.done():
             stopping.result()
     finally:
-        await end_tasks([told, stopping], grace_s=_END_S)
+        await end_tasks([at_once_asked, stopping], grace_s=_END_S)
 
 
 def _share(limits: ConnectionLimits, workers: int) -> ConnectionLimits:

@@ -8,7 +8,7 @@ from qlm.cli.processes.worker import Stop
 
 
 @pytest.mark.parametrize(
-    ("told", "at_once"),
+    ("asked_by", "at_once"),
     [
         (["signal"], False),
         (["signal", "owner"], False),
@@ -17,9 +17,9 @@ from qlm.cli.processes.worker import Stop
         (["signal", "signal"], True),
     ],
 )
-async def test_only_a_second_signal_or_its_owner_ends_it_at_once(told: list[str], at_once: bool) -> None:
+async def test_only_a_second_signal_or_its_owner_ends_it_at_once(asked_by: list[str], at_once: bool) -> None:
     stop = Stop()
-    for each in told:
+    for each in asked_by:
         if each == "signal":
             stop.signal()
         else:

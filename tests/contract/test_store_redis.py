@@ -590,3 +590,18 @@ async def test_dropped_events_are_reported_for_a_day(redis_server: RedisServer) 
             await store.add_end(EndEvent(subject=f"r{n}", ended_as="stop", tenant="a", at_ns=ARRIVAL_NS))
         assert await store.outbox_state() == OutboxState(1, 1)
         assert 0 < await client.ttl(f"{prefix}ends_dropped") <= 86_400
+
+
+async def test_a_watched_request_that_is_lost_from_the_order_of_its_class_waits_again(
+    redis_server: RedisServer,
+) -> None:
+    prefix = next(_prefixes)
+    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
+        await alive(store, A)
+        await enqueued(store, 1, 2)
+        await leased(store, 2, A)
+        await client.delete(f"{prefix}waiting:{class_key(CHAT)}")
+        assert await store.waiting(CHAT) == []
+        for n in (1, 2):
+            await store.watch(metadata(n), GATEWAY)
+        assert await store.waiting(CHAT) == [metadata(1).id], "one that runs does not wait"

@@ -40,6 +40,11 @@ def test_a_cancelled_request_that_another_agent_has_gone_on_with_ends() -> None:
     assert run_trial(544_449).violations == ()
 
 
+def test_requests_indexed_after_their_end_and_lost_from_the_order_of_their_class_end() -> None:
+    """The store had lost their records, a gateway indexed them late, then the order was lost, too."""
+    assert run_trial(548_068).violations == ()
+
+
 def test_requests_accepted_while_the_store_refuses_writes_are_indexed_soon_after() -> None:
     """Some eighty of them, by a gateway that had just started; slow servers once paced the repair."""
     assert run_trial(30_269).violations == ()

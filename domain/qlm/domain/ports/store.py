@@ -138,7 +138,10 @@ class GatewayStore(RequestIndex, ApiKeys, Outbox, Protocol):
         ...
 
     async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
-        """Announce further output of a request to this gateway also, unless another one has its id."""
+        """Announce further output of a request to this gateway also, unless another one has its id.
+
+        A request that waits, and is missing in the order of its class, is put there again.
+        """
         ...
 
     async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:

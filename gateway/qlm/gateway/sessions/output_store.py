@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 READS_MAX: Final = 64
 """Concurrent reads; after a lost connection every open request is read."""
 
+WATCH_AGAIN_NS: Final = 10_000_000_000
+"""Time after which a request without output is watched again: what names it in the store may be lost."""
+
 UNWATCH_TIMEOUT_S: Final = 2.0
 """Time limit for a gateway that stops to remove itself as a watcher of its requests."""
 
@@ -55,9 +58,11 @@ class OutputStore:
         except UnavailableError as error:
             _log.debug("cannot read the output of request %s: %s", id, error, extra={"request_id": id})
             return FetchFailed(self._clock.now_ns())
-        if log is None:
+        now_ns = self._clock.now_ns()
+        waits = log is not None and log.outcome is None and not log.end
+        if log is None or (waits and now_ns - subscription.watched_ns >= WATCH_AGAIN_NS):
             subscription.indexed = False
-        return OutputFetched(log, self._clock.now_ns(), lost=lost)
+        return OutputFetched(log, now_ns, lost=lost)
 
     async def _index(self, subscription: Subscription) -> None:
         # A store that was emptied must not learn of a request from us: one published before may have ended
@@ -72,6 +77,7 @@ class OutputStore:
             await self._store.watch(subscription.metadata, self._id)
         subscription.index_pending_in = None
         subscription.indexed = True
+        subscription.watched_ns = self._clock.now_ns()
 
     async def end(self, subscription: Subscription, final: SendFinal) -> None:
         """Send the end of an answer to a client that came later: when its output came, the record says."""

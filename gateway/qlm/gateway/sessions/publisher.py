@@ -137,6 +137,7 @@ class Publisher:
             raise self._not_accepted(metadata, subscription, from_qlm(withdrawn))
         if subscription is not None:
             subscription.indexed, subscription.index_pending_in = True, None
+            subscription.watched_ns = metadata.arrival_ns
 
     def _not_accepted(
         self, metadata: RequestMetadata, subscription: Subscription | None, error: ApiError

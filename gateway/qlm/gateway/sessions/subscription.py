@@ -20,6 +20,7 @@ class Subscription:
         sink: Destination of the answer.
         counts_in_metrics: This subscription reports the end of the request to the metrics.
         indexed: The store knows the request and that this gateway watches it, as far as we know.
+        watched_ns: Time of the last call that made it so.
         published: The queue had its message.
         index_pending_in: Incarnation of the store in which this gateway published the request and must still
             index it. None if it is indexed, or if the agent or controller with its message indexes it.
@@ -31,6 +32,7 @@ class Subscription:
     sink: Sink
     counts_in_metrics: bool
     indexed: bool = False
+    watched_ns: int = 0
     published: bool = False
     index_pending_in: int | None = None
     due_ns: int = field(default=NEVER_NS)

@@ -9,7 +9,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import ENDED, ERASED, RequestMetadata, RequestState, ends_erased
 from qlm.store.core.effects import Effects
-from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend
+from qlm.store.core.lifecycle import add_event, add_watcher, announce, end, extend, wait
 from qlm.store.core.state import State
 from qlm.store.core.tables import RequestRow
 
@@ -106,6 +106,8 @@ def watch(state: State, metadata: RequestMetadata, watcher: GatewayId) -> None:
     row = state.requests.get(metadata.id)
     if row is not None and row.metadata.is_same_request(metadata):
         add_watcher(row, watcher)
+        if row.state is RequestState.QUEUED and not row.waiting:
+            wait(state, row)
 
 
 def unwatch(state: State, id: RequestId, watcher: GatewayId) -> int:

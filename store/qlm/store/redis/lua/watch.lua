@@ -7,6 +7,9 @@ else
   local row = read_row(id)
   if row and row.state ~= 'ended' and is_same_request(row, { fingerprint = ARGV[FIRST + 3] }) then
     call('SADD', watchers, watcher)
+    if row.state == 'queued' then
+      wait(row) -- the list of those that wait may have been lost
+    end
   end
 end
 return reply(call('SCARD', watchers) - call('SISMEMBER', watchers, watcher))

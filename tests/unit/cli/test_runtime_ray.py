@@ -177,7 +177,7 @@ async def test_an_outage_before_an_agent_starts_is_one_line(
 ) -> None:
     tried = 0
 
-    async def away(*_: object) -> Backends:
+    async def away(*_: object, **__: object) -> Backends:
         nonlocal tried
         tried += 1
         raise StoreUnavailableError("no Redis")

@@ -32,7 +32,6 @@ from qlm.domain.actions import (
     RenewDelivery,
     ReportParked,
     ReportResumed,
-    RestoreRequest,
     Return,
     SetTimer,
     Submit,
@@ -356,56 +355,6 @@ def test_an_unreachable_store_loses_no_token_and_repeats_none() -> None:
     assert bench.log[request.id] == [1, 2]
 
 
-def test_requests_are_restored_in_a_store_that_lost_them() -> None:
-    bench = Bench()
-    request = a_request()
-    submit = bench.start(request)
-    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
-    (append,) = bench.take(Append)
-    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
-    (again,) = bench.take(RestoreRequest)
-    assert again.output == (1, 2)
-    bench.log[request.id] = [1, 2]
-    bench.send(Progress(chunks=((submit.call.call_id, (3,)),)))
-    bench.answer(request, bench.granted((1, 2)))
-    bench.store_appends()
-    assert bench.log[request.id] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("log", [(1, 2, 3), (1, 4), (7,)])
-def test_a_request_that_another_agent_has_gone_on_with_goes_on_from_its_log(log: TokenIds) -> None:
-    bench = Bench()
-    request = a_request()
-    submit = bench.start(request)
-    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
-    (append,) = bench.take(Append)
-    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
-    bench.take(RestoreRequest)
-    answer = bench.granted(log)
-    actions = bench.answer(request, answer)
-    assert Abort(call_ids=(submit.call.call_id,)) in actions
-    assert [(a.delivery, a.epoch) for a in actions if isinstance(a, Return)] == [
-        (delivery_of(request), answer.lease.epoch)
-    ]
-    bench.later(1.0)
-    assert not bench.take(Append)
-
-
-def test_an_end_that_needs_no_own_tokens_ends_the_log_of_another_agent() -> None:
-    bench = Bench()
-    request = a_request()
-    submit = bench.start(request)
-    bench.send(CancelAsked(id=request.id, outcome=Outcome.CANCELLED))
-    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="abort"))
-    (append,) = bench.take(Append)
-    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
-    bench.take(RestoreRequest)
-    bench.log[request.id] = [1, 2, 3]
-    bench.answer(request, bench.granted((1, 2, 3)))
-    bench.store_appends()
-    assert (bench.log[request.id], bench.outcomes) == ([1, 2, 3], {request.id: Outcome.CANCELLED})
-
-
 def test_a_stale_lease_stops_the_generation_and_writes_nothing_more() -> None:
     bench = Bench()
     request = a_request()
@@ -526,20 +475,6 @@ def test_requests_already_pulled_run_before_a_group_of_another_model() -> None:
     bench.store_appends()
     assert bench.outcomes == {mine.id: Outcome.STOP}
     assert bench.take(SwapModel) == [SwapModel(model=N)]
-
-
-def test_a_request_is_restored_again_until_the_store_answers() -> None:
-    bench = Bench()
-    request = a_request()
-    submit = bench.start(request)
-    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
-    (append,) = bench.take(Append)
-    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
-    assert len(bench.take(RestoreRequest)) == 1
-    bench.answer(request, None)
-    assert not bench.take(RestoreRequest), "it waits before it tries again"
-    bench.later(1.0)
-    assert len(bench.take(RestoreRequest)) == 1
 
 
 def test_messages_leased_elsewhere_do_not_reduce_the_count_of_their_group() -> None:

@@ -41,22 +41,11 @@ def test_who_waits_is_answered_first_and_what_cannot_wait_goes_on_in_the_next_li
             process.close()
 
             process.start()
-            process.wait_ready(instances=1)
-            cut = clients.submit(ask, process.url, 600)
-            wait_running(process)
-            os.kill(process.pid, signal.SIGTERM)
-            wait(process, lambda: process.log().count("a second signal") == 2)
-            os.kill(process.pid, signal.SIGTERM)
-            assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (
-                503,
-                "gateway_stopping",
-            )
-            wait(process, lambda: process.exit_code is not None)
+            id = cut_off(process, clients)
             process.close()
 
             process.start()
             process.wait_ready()
-            id = cut.result().headers["x-request-id"]
             wait(process, lambda: state(process, id)["status"] == "ended")
             assert state(process, id)["response"]["usage"]["completion_tokens"] == 600
     finally:
@@ -70,19 +59,24 @@ def test_a_second_signal_reaches_the_clients_of_gateway_workers(tmp_path: Path) 
     process.start()
     try:
         with ThreadPoolExecutor() as clients:
-            process.wait_ready(instances=1)
-            cut = clients.submit(ask, process.url, 600)
-            wait_running(process)
-            os.kill(process.pid, signal.SIGTERM)
-            wait(process, lambda: "a second signal" in process.log())
-            os.kill(process.pid, signal.SIGTERM)
-            assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (
-                503,
-                "gateway_stopping",
-            )
-            wait(process, lambda: process.exit_code is not None)
+            cut_off(process, clients)
     finally:
         process.close()
+
+
+def cut_off(process: QlmProcess, clients: ThreadPoolExecutor) -> str:
+    """Stop a process by two signals while a client waits; return the id of its request."""
+    process.wait_ready(instances=1)
+    stops = process.log().count("a second signal")
+    cut = clients.submit(ask, process.url, 600)
+    wait_running(process)
+    os.kill(process.pid, signal.SIGTERM)
+    wait(process, lambda: process.log().count("a second signal") > stops)
+    os.kill(process.pid, signal.SIGTERM)
+    answer = cut.result()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "gateway_stopping")
+    wait(process, lambda: process.exit_code is not None)
+    return answer.headers["x-request-id"]
 
 
 def ask(url: str, tokens: int) -> httpx.Response:

@@ -9,9 +9,10 @@ from qlm.cli.runtime.listeners import end_gateway
 
 @pytest.mark.parametrize("cancelled_again", [False, True])
 async def test_a_second_cancellation_is_kept_for_the_listeners(cancelled_again: bool) -> None:
-    ending, may_end, how = asyncio.Event(), asyncio.Event(), list[bool]()
+    begun, ending, may_end, how = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[bool]()
 
     async def helper() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -22,12 +23,11 @@ async def test_a_second_cancellation_is_kept_for_the_listeners(cancelled_again: 
         how.append(at_once)
 
     helpers = [asyncio.create_task(helper())]
-    await asyncio.sleep(0)
+    await begun.wait()
     task = asyncio.create_task(end_gateway(helpers, shut_down))
     await ending.wait()
     if cancelled_again:
         task.cancel()
-        await asyncio.sleep(0)
     may_end.set()
     await asyncio.wait([task])
     assert (how, task.cancelled()) == ([cancelled_again], cancelled_again)

@@ -17,8 +17,8 @@ Row = tuple[int | None, str, bytes]
 _STATEMENT_BYTES_MAX: Final = 16 * 2**20
 _INSERT: Final = """
 INSERT INTO {table} SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'),
-    substr(?2, json_extract(value, '$[2]'), json_extract(value, '$[3]'))
-FROM json_each(?1) WHERE true
+    substr(:blobs, json_extract(value, '$[2]'), json_extract(value, '$[3]'))
+FROM json_each(:shorts) WHERE true
 """
 
 
@@ -39,7 +39,7 @@ def insert_rows(
         blobs = b"".join((b"\0", *(blob for _, _, blob in part)))
         starts = accumulate((len(blob) for _, _, blob in part), initial=2)
         shorts = [(a, b, start, len(blob)) for (a, b, blob), start in zip(part, starts, strict=False)]
-        connection.execute(statement, (orjson.dumps(shorts).decode(), blobs))
+        connection.execute(statement, {"shorts": orjson.dumps(shorts).decode(), "blobs": blobs})
 
 
 def json_array(values: Sequence[int] | Sequence[str]) -> str:

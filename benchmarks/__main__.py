@@ -3,9 +3,10 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`annealing`, `attainment`, `batch-beside`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`,
-`live-page`, `motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`, `streaming-placed`,
-`streams`, `tasks`, `telemetry` or `waiting` as the first word runs that one instead (each has --help).
+`annealing`, `attainment`, `backlog`, `batch-beside`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`,
+`hostile`, `live-page`, `motion`, `overhead`, `planner`, `simulation`, `soak`, `streaming`,
+`streaming-placed`, `streams`, `tasks`, `telemetry` or `waiting` as the first word runs that one instead
+(each has --help).
 """
 
 import argparse
@@ -20,6 +21,7 @@ import uvloop
 from benchmarks import (
     annealing,
     attainment,
+    backlog,
     batch_beside,
     batching,
     classes,
@@ -56,6 +58,7 @@ RAMP = (300, 400, 500, 600, 800, 1000, 1300)
 OTHERS: dict[str, Callable[[list[str]], int]] = {
     "annealing": annealing.main,
     "attainment": attainment.main,
+    "backlog": backlog.main,
     "batch-beside": batch_beside.main,
     "batching": batching.main,
     "classes": classes.main,

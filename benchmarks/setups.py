@@ -76,17 +76,18 @@ def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def qlm_running(
-    engine_url: str, *, servers: bool, more: Mapping[str, Any] | None = None
+    engine_url: str, *, servers: bool, seqs_max: int = SEQS_MAX, more: Mapping[str, Any] | None = None
 ) -> Iterator[Running]:
     """Run QLM with an engine: in one process on SQLite, or gateway, controller and agent on servers.
 
     Args:
         engine_url: Address of the engine.
         servers: Run it on RabbitMQ and Redis.
+        seqs_max: Requests in the engine's batch at most.
         more: Further keys of its configuration.
     """
     instance = {
-        "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": SEQS_MAX
+        "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": seqs_max
     }  # fmt: skip
     config: dict[str, Any] = {
         "models": [{"id": "mistral-7b", "context_tokens": 4096}],

@@ -88,3 +88,17 @@ def test_each_model_has_its_own_pace() -> None:
     assert bench.agent.state.stats.pace_of(N) == Pace()
     assert bench.agent.state.stats.pace_of(M) == slow
     assert (slow.token_s, slow.service_s) == pytest.approx((0.2, 100.0))
+
+
+def test_an_urgent_request_on_an_engine_of_which_no_answer_has_ended_waits_half_its_time_at_most() -> None:
+    bench = Bench(seqs_max=1)
+    began_ns = bench.now_ns
+    bench.start(a_request("batch", max_tokens=1000, arrival_ns=began_ns))
+    bench.later(0.5)
+    bench.take(SetTimer)
+    bench.queue(group_of(wants_first_token("urgent", bench.now_ns, ttft_ms=2000), name="u"))
+    assert not bench.take(Abort)
+    (timer,) = bench.take(SetTimer)
+    assert (timer.at_ns - began_ns) / S == pytest.approx(0.5 + 2.0 / 2 - 0.25, abs=0.01)
+    bench.later((timer.at_ns - bench.now_ns) / S)
+    assert bench.take(Abort)

@@ -66,18 +66,22 @@ class Pace:
     def latest_wait_ns(self, start_by_ns: int, tokens_left: int, started_ns: int) -> int:
         """Return the time from which a wait for the end of an answer may last beyond a latest start.
 
+        An answer is expected within some service times, or after as long again as it has taken, and at its
+        limit at the latest.
+
         Args:
             start_by_ns: The latest start.
             tokens_left: Tokens up to the limit of the answer.
             started_ns: Its start.
         """
+        by_age_ns = (start_by_ns + started_ns) // 2
+        if not self.token_s:
+            return by_age_ns + 1
         by_limit_ns = start_by_ns - round(max(0, tokens_left) * self.token_s * 1e9)
         if not self.service_s:
             return by_limit_ns + 1
-        # The limit of an answer whose client named none is the context, which says nothing of its end: expect
-        # it within some service times, or after as long again as it has taken.
+        # The limit of an answer whose client named none is the context, which says nothing of its end.
         by_service_ns = start_by_ns - round(LONG_ANSWER * self.service_s * 1e9)
-        by_age_ns = (start_by_ns + started_ns) // 2
         return max(by_limit_ns, min(by_service_ns, by_age_ns)) + 1
 
 

@@ -1,6 +1,8 @@
 """Queues that seem to hold unknown messages: when they are read, and how soon again."""
 
-from qlm.controller.shell.surplus import PAUSE_MAX_NS, PAUSE_NS, SurplusWatch
+import pytest
+
+from qlm.controller.shell.surplus import PAUSE_MAX_NS, PAUSE_NS, Counted, SurplusWatch
 from qlm.domain.ids import QueueName
 
 Q, R = QueueName("q"), QueueName("r")
@@ -8,11 +10,34 @@ S = 1_000_000_000
 
 
 def test_a_surplus_counts_when_it_is_seen_twice_in_a_row() -> None:
-    watch = SurplusWatch()
-    assert watch.suspects({Q: 2, R: 1}, {Q: 1, R: 1}, 0) == set()
-    assert watch.suspects({Q: 1, R: 2}, {Q: 1, R: 1}, 2 * S) == set()
-    assert watch.suspects({Q: 2, R: 2}, {Q: 1, R: 1}, 4 * S) == {R}
+    watch, known = SurplusWatch(), {Q: Counted(1, 1), R: Counted(1, 1)}
+    assert watch.suspects({Q: 2, R: 1}, known, 0) == set()
+    assert watch.suspects({Q: 1, R: 2}, known, 2 * S) == set()
+    assert watch.suspects({Q: 2, R: 2}, known, 4 * S) == {R}
     assert watch.suspects({Q: 1}, {}, 6 * S) == {Q}, "the store knows none of its requests"
+
+
+def test_messages_that_are_known_two_seconds_later_are_no_surplus_however_many_follow() -> None:
+    watch = SurplusWatch()
+    for check in range(30):
+        accepted = 10_000 + 500 * check
+        assert not watch.suspects({Q: accepted + 40}, {Q: Counted(accepted, accepted)}, check * 2 * S)
+
+
+def test_messages_of_the_check_before_that_are_still_unknown_are_read_at_once() -> None:
+    watch = SurplusWatch()
+    watch.suspects({Q: 10_600}, {Q: Counted(10_000, 10_000)}, 0)
+    assert watch.suspects({Q: 11_100}, {Q: Counted(10_500, 10_500)}, 2 * S) == {Q}
+
+
+def test_a_small_surplus_of_a_queue_that_others_join_is_read_in_proportion_to_the_length_of_the_queue() -> (
+    None
+):
+    for depth, seconds in ((100, 4), (1000, 30), (10_000, 300)):
+        watch, check = SurplusWatch(), 0
+        while not watch.suspects({Q: depth}, {Q: Counted(depth - 1, depth + 100 * check)}, check * 2 * S):
+            check += 1
+        assert check * 2 == pytest.approx(seconds, abs=2)
 
 
 def test_a_queue_that_is_read_without_a_repair_has_longer_and_longer_pauses() -> None:

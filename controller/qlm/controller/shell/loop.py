@@ -82,7 +82,7 @@ class ControllerLoop:
         new_group_id: NewGroupId,
         metrics: "ControllerMetrics | None" = None,
         faults: FaultLog | None = None,
-        processor_s: Callable[[], float] = time.process_time,
+        processor_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self._faults = faults = faults or FaultLog()
         self._processor_s = processor_s
@@ -104,6 +104,7 @@ class ControllerLoop:
         self._watched_ns = 0
         self._woken = asyncio.Event()
         self._woken_soon: asyncio.TimerHandle | None = None
+        self._decided_s = 0.0
         self._warned: set[str] = set()
 
     async def run(self) -> None:
@@ -112,7 +113,7 @@ class ControllerLoop:
         try:
             while True:
                 self._woken.clear()
-                began_s = self._processor_s()
+                self._decided_s = 0.0
                 try:
                     await self._turn()
                 except Exception as error:
@@ -120,8 +121,7 @@ class ControllerLoop:
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
-                took_s = self._processor_s() - began_s
-                await asyncio.sleep(pause_s(took_s, self._settings.min_interval_s))
+                await asyncio.sleep(pause_s(self._decided_s, self._settings.min_interval_s))
                 await self._wait()
         finally:
             if self._woken_soon is not None:
@@ -158,7 +158,8 @@ class ControllerLoop:
             clusters=self._clusters,
         )
         groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
-        decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
+        timed = partial(_timed, decide_now, self._processor_s)
+        decision, self._decided_s = await asyncio.to_thread(timed) if groups > INLINE_GROUPS_MAX else timed()
         took_s = time.perf_counter() - began_s
         self._estimator, self._placement = decision.estimator, decision.placement
         self._clusters = decision.clusters
@@ -254,3 +255,9 @@ class ControllerLoop:
         for warning in sorted(warnings - self._warned):
             log.warning("%s", warning)
         self._warned = warnings
+
+
+def _timed(decide_now: Callable[[], Decision], processor_s: Callable[[], float]) -> tuple[Decision, float]:
+    """Return a decision with the processor time that it took in this thread."""
+    began_s = processor_s()
+    return decide_now(), processor_s() - began_s

@@ -20,7 +20,7 @@ from typing import Final
 from qlm.controller.shell.idle_queues import IdleQueues
 from qlm.controller.shell.missing_messages import MissingMessages
 from qlm.controller.shell.reindex import Reindexer
-from qlm.controller.shell.surplus import SurplusWatch, more_than
+from qlm.controller.shell.surplus import Counted, SurplusWatch, more_than
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
@@ -128,28 +128,28 @@ class Reconciler:
 
     async def _check_queues(self, view: ClusterView, now_ns: int) -> int:
         """Repair what differs between class queues and waiting requests; return the number of repairs."""
-        queued = _queued(view)
+        counted = _counted(view)
         depths = {queue: await self._broker.depth(queue) for queue in await self._reindexer.class_queues()}
-        found = await self._index_unknown(depths, queued, now_ns)
+        found = await self._index_unknown(depths, counted, now_ns)
         if not self._unmarked:
-            await self._delete_idle(depths, queued, now_ns)
+            await self._delete_idle(depths, {queue: each.queued for queue, each in counted.items()}, now_ns)
             found += await self._missing.run(view, depths, now_ns)
         return found
 
     async def _index_unknown(
-        self, depths: Mapping[QueueName, int], queued: Mapping[QueueName, int], now_ns: int
+        self, depths: Mapping[QueueName, int], counted: Mapping[QueueName, Counted], now_ns: int
     ) -> int:
         """Index queues that hold more messages than the store has waiting requests.
 
-        It takes two checks in a row, unless the store was just emptied. Once is normal: a request is
+        It takes two checks in a row or more, unless the store was just emptied. Once is normal: a request is
         published before it is indexed, and returned before its lease is released.
         """
-        suspects = self._surplus.suspects(depths, queued, now_ns)
+        suspects = self._surplus.suspects(depths, counted, now_ns)
         if self._unmarked:
-            suspects = more_than(depths, queued)
+            suspects = more_than(depths, counted)
         elif suspects:
             # Requests may have arrived between the view and the depths; a later view has them.
-            suspects &= more_than(depths, _queued(await self._store.view()))
+            suspects &= more_than(depths, _counted(await self._store.view()))
         found = 0
         for queue in sorted(suspects):
             read = await self._reindexer.index(queue)
@@ -168,5 +168,5 @@ class Reconciler:
             log.debug("idle queues deleted: %s", ", ".join(gone))
 
 
-def _queued(view: ClusterView) -> dict[QueueName, int]:
-    return {each.cls.queue: each.queued for each in view.classes}
+def _counted(view: ClusterView) -> dict[QueueName, Counted]:
+    return {each.cls.queue: Counted(each.queued, each.accepted) for each in view.classes}

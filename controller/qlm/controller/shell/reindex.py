@@ -1,7 +1,8 @@
 """Rebuilds the index of waiting requests from the class queues, which decide what was accepted."""
 
+import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -16,7 +17,16 @@ from qlm.domain.request import Request, RequestRecord
 
 log = logging.getLogger("qlm.controller")
 
+_Message = tuple[Delivery, Request | UndecodableDataError]
+
 BATCH: Final = 256
+
+AT_ONCE: Final = 64
+"""Messages of a queue that are indexed at once: one after the other, 500 took 7 s on a busy machine.
+
+No agent gets a message of the queue meanwhile.
+"""
+
 CLASS_PREFIX: Final = "qlm.class."
 
 IN_FLIGHT_NS: Final = 2_000_000_000
@@ -83,12 +93,20 @@ class Reindexer:
         try:
             while batch := await self._broker.get(queue, BATCH):
                 taken.extend(batch)
-            for delivery in list(taken):
-                kept, created = await self._index_one(delivery, seen)
-                indexed += created
-                if not kept:
-                    taken.remove(delivery)
-                    removed += 1
+            for part in _parts([(delivery, _decoded(delivery)) for delivery in taken]):
+                works = (self._index_one(delivery, request, seen) for delivery, request in part)
+                results = await asyncio.gather(*works, return_exceptions=True)
+                for (delivery, _), result in zip(part, results, strict=True):
+                    if isinstance(result, BaseException):
+                        continue
+                    kept, created = result
+                    indexed += created
+                    if not kept:
+                        taken.remove(delivery)
+                        removed += 1
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
             return Reading(frozenset(seen), indexed, removed)
         finally:
             await self._give_back(reversed(taken))
@@ -131,20 +149,21 @@ class Reindexer:
         await self._ack(delivery)
         return 1
 
-    async def _index_one(self, delivery: Delivery, seen: set[RequestId]) -> tuple[bool, bool]:
+    async def _index_one(
+        self, delivery: Delivery, request: Request | UndecodableDataError, seen: set[RequestId]
+    ) -> tuple[bool, bool]:
         """Index one message of a queue.
 
         Args:
             delivery: The message.
+            request: Its request, or why it has none.
             seen: The requests before it.
 
         Returns:
             Whether it is still in the queue, and whether its request was unknown.
         """
-        try:
-            request = codec.decode_request(delivery.body)
-        except UndecodableDataError as error:
-            await self._dead_letter(delivery, str(error))
+        if isinstance(request, UndecodableDataError):
+            await self._dead_letter(delivery, str(request))
             return False, False
         if request.id in seen:
             await self._ack(delivery)
@@ -202,3 +221,25 @@ class Reindexer:
         except DeliveryLostError:
             # The broker delivers it again; the store then knows the request.
             log.debug("delivery lost while reading %s", delivery.queue)
+
+
+def _decoded(delivery: Delivery) -> Request | UndecodableDataError:
+    try:
+        return codec.decode_request(delivery.body)
+    except UndecodableDataError as error:
+        return error
+
+
+def _parts(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
+    """Divide messages into parts of up to `AT_ONCE`, none of which has two messages of one request."""
+    part, ids = list[_Message](), set[RequestId]()
+    for delivery, request in messages:
+        id = request.id if isinstance(request, Request) else None
+        if len(part) == AT_ONCE or id in ids:
+            yield part
+            part, ids = [], set()
+        part.append((delivery, request))
+        if id is not None:
+            ids.add(id)
+    if part:
+        yield part

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -10,11 +11,17 @@ import yaml
 from click.testing import CliRunner, Result
 from grpc import aio
 
+from qlm.cli.config.default import emulated_config
 from qlm.cli.main import main
+from qlm.cli.runtime.listeners import client_server
+from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from support.gateway import Cluster, running_cluster
+from qlm.gateway.sessions.gateway import create_gateway
+from support.gateway import MODELS, Cluster, SystemClock, running_cluster
 from support.rpc import rpc_gateway
 
 TOKEN = "of-the-operators-of-this-test"
@@ -117,6 +124,25 @@ async def test_clients_learn_where_operators_are_served(cluster: Cluster, path: 
             )
         assert code(await http.get("/metrics/x")) == (404, "not_found")
     assert not (await cluster.store.view()).instances[0].draining
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8090"),
+        ("0.0.0.0", "http://127.0.0.1:8090"),
+        ("::", "http://[::1]:8090"),
+        ("fd00::1", "http://[fd00::1]:8090"),
+    ],
+)
+async def test_that_address_is_one_that_can_be_called(cluster: Cluster, host: str, url: str) -> None:
+    config = emulated_config({"admin": {"host": host}})
+    ids = GatewayId("gateway"), lambda: RequestId("r")
+    gateway = create_gateway(MODELS, cluster.broker, cluster.store, SystemClock(), GatewayLimits(), *ids)
+    app: Any = client_server(config, gateway, ConnectionLimits()).config.app
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        answer = await http.get("/metrics")
+    assert f"are served on {url} (" in answer.json()["error"]["message"]
 
 
 async def test_operators_cancel_any_request(cluster: Cluster) -> None:

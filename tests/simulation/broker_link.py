@@ -91,6 +91,11 @@ class BrokerLink:
     async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
         return await self._call(lambda: self._server.delete_empty(queues))
 
+    async def probe(self) -> None:
+        if self._server.alarm.until_s > self._loop.time():
+            raise BrokerUnavailableError("publishers are blocked")
+        await self._call(lambda: None)
+
     async def close(self) -> None:
         self.drop()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Sequence
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -27,12 +28,13 @@ def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", text, flags=re.MULTILINE))
 
 
-def environment_of(image: str, folder: Path) -> dict[str, str]:
+def environment_of(image: str, folder: Path, but: Sequence[str] = ()) -> dict[str, str]:
     """Return an environment in which Python finds only what the image has.
 
     Args:
         image: Name of its lock file.
         folder: Takes a module that Python reads at its start.
+        but: Modules of the image that are not found either.
     """
     has = {_plain(name) for name in locked(image)} | {"qlm_serving"}
     absent = [
@@ -41,7 +43,7 @@ def environment_of(image: str, folder: Path) -> dict[str, str]:
         if not any(_plain(each) in has for each in distributions) and not module.startswith("_")
     ]
     (folder / "sitecustomize.py").write_text(_HIDING, "utf-8")
-    return {**os.environ, ABSENT: json.dumps(absent), "PYTHONPATH": str(folder)}
+    return {**os.environ, ABSENT: json.dumps([*absent, *but]), "PYTHONPATH": str(folder)}
 
 
 def _plain(name: str) -> str:

@@ -25,6 +25,9 @@ REGISTRY: Final = QueueName("qlm.registry")
 DEPLOYMENT: Final = QueueName("qlm.deployment")
 """The mark of the deployment that uses the queues, in one message; not in the registry."""
 
+PROBE: Final = QueueName("qlm.probe")
+"""The latest message that showed that messages can be stored; not in the registry."""
+
 _OURS: Final = "qlm."
 _LOCK_SUFFIX: Final = ".lock"
 _HOLD_PREFIX: Final = "qlm.hold."
@@ -104,3 +107,7 @@ class QueueKind:
         if self.delivery_limit is not None:
             arguments["x-delivery-limit"] = self.delivery_limit
         return arguments
+
+    def arguments_of(self, queue: QueueName) -> dict[str, str | int]:
+        """Return the arguments of queue.declare for a queue that messages are published to."""
+        return self.arguments() | ({"x-max-length": 1} if queue == PROBE else {})

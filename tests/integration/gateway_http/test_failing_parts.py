@@ -35,7 +35,7 @@ class BrokenBroker:
         await self._broker.publish(queue, body)
         await asyncio.Event().wait()
 
-    async def depth(self, queue: QueueName) -> int:
+    async def probe(self) -> None:
         raise BrokerUnavailableError("connection refused")
 
     def __getattr__(self, name: str) -> Any:

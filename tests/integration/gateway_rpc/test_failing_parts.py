@@ -59,18 +59,17 @@ async def test_health_is_asked_on_after_a_failure_nobody_foresaw(cluster: Cluste
 
 
 class FailsOnce:
-    """Its first look at a queue ends in an error that is none of a broker's."""
+    """Its first probe ends in an error that is none of a broker's."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.failed = False
 
-    async def depth(self, queue: object) -> int:
+    async def probe(self) -> None:
         if not self.failed:
             self.failed = True
             raise RuntimeError("the connection is in a state nobody thought of")
-        depth: int = await self._inner.depth(queue)
-        return depth
+        await self._inner.probe()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

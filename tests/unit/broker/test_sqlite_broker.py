@@ -21,6 +21,7 @@ from qlm.broker.threads import SWITCH_INTERVAL_S
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
 from qlm.domain.ids import QueueName
 from support.flaky import until
+from support.full_disk import full_disk
 from support.requests import a_request
 
 Q = QueueName("q")
@@ -204,6 +205,14 @@ async def test_a_full_disk_is_an_error_until_there_is_room_again(file: SqliteFil
     await broker.publish(Q, b"after")
     assert [d.body for d in await broker.get(Q, 5)] == [b"after"]
     assert await file.read(_count_messages) == 1
+
+
+async def test_a_probe_finds_a_full_disk_though_nothing_is_published(file: SqliteFile) -> None:
+    broker = (await SqliteQueues.open(file)).broker()
+    await broker.probe()
+    with full_disk(), pytest.raises(BrokerUnavailableError, match=r"queue\.db: (disk|database or disk)"):
+        await broker.probe()
+    await broker.probe()
 
 
 def _limit_pages(connection: sqlite3.Connection, limits: Sequence[int]) -> None:

@@ -155,7 +155,7 @@ async def test_broker_and_store_are_shown_to_be_up_or_down_and_failed_calls_coun
         assert (await world.health.probe()).broker == OK
         assert value(shown(world.telemetry), "qlm_store_up") == 1
         broker = await backends.open_broker()
-        world.broker_faults.fail(BrokerUnavailableError("the broker is away"), "depth")
+        world.broker_faults.fail(BrokerUnavailableError("the broker is away"), "probe", "depth")
         world.store_faults.fail(StoreUnavailableError("the store is away"), "probe", "view")
         with pytest.raises(StoreUnavailableError):
             await backends.store.view()

@@ -15,9 +15,9 @@ from qlm.broker.rabbitmq.connection import LinkBrokenError
 from qlm.broker.rabbitmq.dropper import Dropper
 from qlm.broker.rabbitmq.getter import Getter
 from qlm.broker.rabbitmq.link import Backoff, Link
-from qlm.broker.rabbitmq.publisher import Publisher
+from qlm.broker.rabbitmq.publisher import Publisher, settle
 from qlm.broker.threads import share_interpreter
-from qlm.broker.topology import QueueKind, queue_in
+from qlm.broker.topology import PROBE, QueueKind, queue_in
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker, Delivery
@@ -189,7 +189,7 @@ class RabbitBroker(Broker):
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settled(error: BrokerUnavailableError | None) -> None:
-            self._bridge.here(partial(_settle, stored, error))
+            self._bridge.here(partial(settle, stored, error))
 
         self._bridge.there(partial(self._publisher.put, queue, body, settled))
         await stored
@@ -226,6 +226,13 @@ class RabbitBroker(Broker):
     async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
         return await self._bridge.call(partial(self._dropper.drop, queues))
 
+    async def probe(self) -> None:
+        await self._bridge.call(self._probe)
+
+    async def _probe(self) -> None:
+        await self._publisher.probe()
+        await self._getter.depth(PROBE)
+
     async def close(self) -> None:
         if self._bridge.is_open:
             await self._bridge.call(self._shut)
@@ -235,12 +242,3 @@ class RabbitBroker(Broker):
         self._publisher.close()
         for link in self._links:
             await link.close()
-
-
-def _settle(stored: asyncio.Future[None], error: BrokerUnavailableError | None) -> None:
-    if stored.done():
-        return
-    if error is None:
-        stored.set_result(None)
-    else:
-        stored.set_exception(error)

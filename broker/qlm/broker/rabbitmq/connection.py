@@ -206,6 +206,7 @@ class Connection:
         self.blocked: str | None = None
         raw.add_on_connection_blocked_callback(lambda _, frame: self._set_blocked(str(frame.method.reason)))
         raw.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(None))
+        self.on_blocked: Callable[[str], None] | None = None
         self.on_unblocked: Callable[[], None] | None = None
 
     async def channel(self) -> Channel:
@@ -243,8 +244,11 @@ class Connection:
 
     def _set_blocked(self, reason: str | None) -> None:
         self.blocked = reason
-        if reason is None and self.on_unblocked is not None:
-            self.on_unblocked()
+        if reason is None:
+            if self.on_unblocked is not None:
+                self.on_unblocked()
+        elif self.on_blocked is not None:
+            self.on_blocked(reason)
 
 
 async def connect(parameters: pika.connection.Parameters, name_of: Callable[[str], str] = str) -> Connection:

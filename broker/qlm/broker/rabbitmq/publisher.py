@@ -6,12 +6,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from qlm.broker.rabbitmq.connection import Channel, Connection, LinkBrokenError, PublishEvents
 from qlm.broker.rabbitmq.usage import Usage
-from qlm.broker.topology import REGISTRY, QueueKind
+from qlm.broker.topology import PROBE, REGISTRY, QueueKind
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
+
+UNLISTED: Final = frozenset({REGISTRY, PROBE})
+"""Queues that are not in the registry, and that no client deletes."""
 
 Settled = Callable[[BrokerUnavailableError | None], None]
 
@@ -62,12 +66,13 @@ class Publisher:
         self._control: Channel | None = None
         self._control_turn = asyncio.Lock()
         self._declared: set[QueueName] = set()
-        self._registered: set[QueueName] = {REGISTRY}
+        self._registered: set[QueueName] = {*UNLISTED}
         self._ready: set[QueueName] = set()
         self._waiting: dict[QueueName, deque[Publication]] = {}
         self._preparing: dict[QueueName, asyncio.Task[None]] = {}
         self._sent: dict[int, Publication] = {}
         self._oldest = 1
+        self._probe: asyncio.Future[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._sweep()
 
@@ -76,7 +81,7 @@ class Publisher:
         channel = await connection.channel()
         self._sent, self._oldest = {}, 1
         await channel.confirm(PublishEvents(confirmed=self._confirmed, returned=self._returned))
-        connection.on_unblocked = self._send_waiting
+        connection.on_blocked, connection.on_unblocked = self._fail_probe, self._send_waiting
         # A channel closed by an error of one message (too large, forbidden) closes the connection also: the
         # link reconnects, and all messages in flight have failed.
         channel.on_broken = connection.drop
@@ -90,7 +95,7 @@ class Publisher:
         self._connection = self._channel = self._control = None
         self._declared.clear()
         self._ready.clear()
-        self._registered = {REGISTRY}  # another process may delete its queues now, and their names
+        self._registered = {*UNLISTED}  # another process may delete its queues now, and their names
         self._usage.down()
         sent, self._sent = self._sent, {}
         for publication in sent.values():
@@ -104,6 +109,24 @@ class Publisher:
         else:
             self._waiting.setdefault(queue, deque()).append(publication)
             self._send_waiting()
+
+    async def probe(self) -> None:
+        """Store a message, or wait for the one of a probe under way.
+
+        Raises:
+            BrokerUnavailableError: It may not be stored; at once while RabbitMQ has blocked publishers, which
+                it says to those only that publish.
+        """
+        if self._connection is not None and self._connection.blocked is not None:
+            raise BrokerUnavailableError(_blocked(self._connection.blocked))
+        if self._probe is None or self._probe.done():
+            self._probe = self._loop.create_future()
+            self.put(PROBE, b"", partial(settle, self._probe))
+        await asyncio.shield(self._probe)
+
+    def _fail_probe(self, why: str) -> None:
+        if self._probe is not None:
+            settle(self._probe, BrokerUnavailableError(_blocked(why)))
 
     def close(self) -> None:
         """Fail all messages not confirmed."""
@@ -172,25 +195,17 @@ class Publisher:
                 return
             if self._control is None or self._control.broken is not None:
                 self._control = await connection.channel()
-            if queue != REGISTRY:
+            if queue not in UNLISTED:
                 await self._usage.begin(connection, self._control, queue)
                 self._used_s[queue] = self._loop.time()
-            await self._control.declare(queue, self._kind.arguments())
+            await self._control.declare(queue, self._kind.arguments_of(queue))
             if connection is self._connection:
                 self._declared.add(queue)
 
     async def _register(self, queue: QueueName) -> None:
         stored: asyncio.Future[None] = self._loop.create_future()
 
-        def settled(error: BrokerUnavailableError | None) -> None:
-            if stored.done():
-                return
-            if error is None:
-                stored.set_result(None)
-            else:
-                stored.set_exception(error)
-
-        self.put(REGISTRY, queue.encode(), settled)
+        self.put(REGISTRY, queue.encode(), partial(settle, stored))
         await stored
 
     def _confirmed(self, number: int, multiple: bool, ok: bool) -> None:
@@ -236,7 +251,7 @@ class Publisher:
         if idle:
             idle -= self._waiting.keys() | self._preparing.keys()
             idle -= {publication.queue for publication in self._sent.values()}
-        for queue in idle - {REGISTRY}:
+        for queue in idle - UNLISTED:
             del self._used_s[queue]
             for known in (self._declared, self._registered, self._ready):
                 known.discard(queue)
@@ -256,5 +271,19 @@ class Publisher:
         if self._connection is None:
             return f"not sent {within}: RabbitMQ is away"
         if self._connection.blocked is not None:
-            return f"not confirmed {within}: RabbitMQ has blocked publishers ({self._connection.blocked})"
+            return f"not confirmed {within}: {_blocked(self._connection.blocked)}"
         return f"not confirmed {within}"
+
+
+def settle(stored: asyncio.Future[None], error: BrokerUnavailableError | None) -> None:
+    """Tell the future of a message how that ended, unless it knows."""
+    if stored.done():
+        return
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(error)
+
+
+def _blocked(why: str) -> str:
+    return f"RabbitMQ has blocked publishers ({why})"

@@ -273,6 +273,10 @@ class SqliteBroker(Broker):
         self._check_open()
         return self._queues.delete_unused(queues)
 
+    async def probe(self) -> None:
+        self._check_open()
+        await self._queues.file.write(messages.mark_probe, None, durable=True)
+
     def unsettled(self) -> Collection[QueueName]:
         """Return the queues of the messages handed out here."""
         return self._deliveries.values()

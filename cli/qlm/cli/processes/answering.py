@@ -77,6 +77,9 @@ class _Client:
     async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
         return await self._broker.delete_unused(queues)
 
+    async def probe(self) -> None:
+        await self._broker.probe()
+
     async def close(self) -> None:
         self._deliveries.clear()
         await self._broker.close()

@@ -226,6 +226,10 @@ class RemoteBroker(Broker):
         """See the port."""
         return cast("Sequence[QueueName]", await self._call("delete_unused", queues))
 
+    async def probe(self) -> None:
+        """See the port."""
+        await self._call("probe")
+
     async def close(self) -> None:
         """See the port."""
         if self._open:

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from qlm.cli.runtime.backends import Backends
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
-from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import operation
 from qlm.domain.ports.store import Store
@@ -31,7 +30,6 @@ PROBE_TIMEOUT_S: Final = 2.0
 """A server that does not answer within this time counts as down."""
 
 OK: Final = "ok"
-_QUEUE: Final = QueueName("qlm.ingress")
 
 _OPERATIONS: Final = MappingProxyType(
     {
@@ -78,7 +76,9 @@ class Health:
             faults: Failures of the process.
         """
         self._faults = faults
-        self._broker_up = Gauge("qlm_broker_up", "1 if the broker answers this process", registry=registry)
+        self._broker_up = Gauge(
+            "qlm_broker_up", "1 if the broker answers this process, and stores messages", registry=registry
+        )
         self._store_up = Gauge(
             "qlm_store_up", "1 if the store answers this process, and can write", registry=registry
         )
@@ -137,7 +137,7 @@ class Health:
                 self._own = await backends.open_broker()
             broker = self._open[-1] if self._open else self._own
         assert broker is not None
-        await broker.depth(_QUEUE)
+        await broker.probe()
 
     async def _open_broker(self, backends: Backends) -> Broker:
         try:

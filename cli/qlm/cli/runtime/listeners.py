@@ -22,6 +22,7 @@ from qlm.cli.config.listeners.access import (
     grpc_rules,
 )
 from qlm.cli.config.listeners.grpc import read_tls
+from qlm.cli.config.listeners.urls import http_url
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.deployment.file_storage import check_storage, storage
 from qlm.cli.plans.page import explain_for_page
@@ -192,12 +193,8 @@ def gateway_of(
 
 def client_server(config: Config, gateway: Gateway, limits: ConnectionLimits) -> QuietServer:
     """Return the server of the HTTP listener for clients."""
-    app = app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config))
-    return limited_server(app, gateway, limits)
-
-
-def _admin_url(config: Config) -> str | None:
-    return f"http://{config.admin.host}:{config.admin.port}" if config.admin.port else None
+    admin_url = config.admin.url if config.admin.port else None
+    return limited_server(app_of(gateway, rules=access_rules(config), admin_url=admin_url), gateway, limits)
 
 
 def _administration(
@@ -261,14 +258,14 @@ async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits)
 
 async def announce(config: Config, backends: Backends, clock: SystemClock) -> None:
     """Log the addresses, warn of those open to anyone, and log each instance when its first engine is up."""
-    base = f"http://{config.http.host}:{config.http.port}"
+    base = http_url(config.http.host, config.http.port)
     log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
     if config.grpc.port:
         secured = "with TLS" if config.grpc.tls else "without TLS"
         log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
     if config.admin.port:
         secured = "without a token" if config.admin.token is None else "with the admin token"
-        address = f"http://{config.admin.host}:{config.admin.port}"
+        address = http_url(config.admin.host, config.admin.port)
         log.info("and for operators on %s (%s; live page: %s/ui)", address, secured, address)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     for exposure in exposures(config):

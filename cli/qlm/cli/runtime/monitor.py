@@ -3,20 +3,31 @@
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
 
+from qlm.cli.config.listeners.access import for_operators
+from qlm.cli.config.listeners.urls import http_url
 from qlm.cli.config.observability import MonitorConfig
 from qlm.cli.runtime.health import OK, Health
 from qlm.domain.errors import QlmError
-from qlm.gateway.api.callers import caller_errors, operator_errors
+from qlm.gateway.api.callers import Headers, operator_errors
+from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.http.connections.listener import Connections
+from qlm.gateway.http.guard import Guard
+from qlm.gateway.http.responses import Json
+from qlm.gateway.http.server import create_server, running
 
 log = logging.getLogger("qlm.cli")
 
@@ -27,8 +38,6 @@ PORT_MAX: Final = 65535
 
 ANYONE: Final = frozenset({"/healthz", "/readyz"})
 """Paths that are not for operators alone: probes have no token."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class NoPortError(QlmError):
@@ -42,6 +51,7 @@ async def monitor(
     health: Health,
     readiness: Callable[[], Mapping[str, str]],
     rules: AccessRules | None = None,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[int]:
     """Serve on the first free port while inside.
 
@@ -51,6 +61,7 @@ async def monitor(
         health: Probes of broker and store.
         readiness: Readiness of the agents of this process by name: `ok` or a reason.
         rules: Callers it accepts; by default, those of a listener on loopback.
+        limits: Limits of its connections; by default, those of a listener for operators.
 
     Yields:
         The port.
@@ -60,15 +71,11 @@ async def monitor(
     """
     listener = _listen(config)
     port: int = listener.getsockname()[1]
+    connections = Connections(limits or for_operators(ConnectionLimits()), _count_nothing)
     app = _app(registry, health, readiness, rules or AccessRules())
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listener).start()
-        log.info("metrics and health are on http://%s:%d", config.host, port)
+    async with running(create_server(app, connections=connections), listener):
+        log.info("metrics and health are on %s", http_url(config.host, port))
         yield port
-    finally:
-        await runner.cleanup()
 
 
 def _app(
@@ -76,40 +83,34 @@ def _app(
     health: Health,
     readiness: Callable[[], Mapping[str, str]],
     rules: AccessRules,
-) -> web.Application:
-    async def metrics(request: web.Request) -> web.Response:
+) -> Starlette:
+    async def metrics(request: HttpRequest) -> Response:
         # On the event loop, the only place where agents and controller change what is read here.
-        return web.Response(body=generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def healthz(request: web.Request) -> web.Response:
-        return web.json_response({"status": OK})
+    async def healthz(request: HttpRequest) -> Response:
+        return Json({"status": OK})
 
-    async def readyz(request: web.Request) -> web.Response:
+    async def readyz(request: HttpRequest) -> Response:
         servers = await health.probe()
         states = {"broker": servers.broker, "store": servers.store, **readiness()}
         ready = all(each == OK for each in states.values())
         content = {"status": OK if ready else "unavailable", **states}
-        return web.json_response(content, status=200 if ready else 503)
+        return Json(content, status=200 if ready else 503)
 
-    app = web.Application(middlewares=[_guard(rules)])
-    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    async def not_operator(headers: Headers) -> ApiError | None:
+        return next(operator_errors(headers, rules), None)
+
+    guard = Middleware(Guard, rules=rules, count=_count_nothing, anyone=ANYONE, not_operator=not_operator)
+    routes = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    app = Starlette(routes=[Route(path, handler) for path, handler in routes.items()], middleware=[guard])
+    # Without a token, a redirect from /healthz/ would lead to the host that the caller names.
+    app.router.redirect_slashes = False
     return app
 
 
-def _guard(rules: AccessRules) -> Any:
-    @web.middleware
-    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        def headers(name: str) -> list[str]:
-            return request.headers.getall(name, [])
-
-        errors = caller_errors(headers, rules)
-        if request.path not in ANYONE:
-            errors = chain(errors, operator_errors(headers, rules))
-        if (refusal := next(errors, None)) is not None:
-            return web.json_response(refusal.body(), status=refusal.status, headers=refusal.headers)
-        return await handler(request)
-
-    return guarded
+def _count_nothing(status: int, code: str) -> None:
+    """Count a refusal nowhere: only gateways have a metric of them."""
 
 
 def _listen(config: MonitorConfig) -> socket.socket:

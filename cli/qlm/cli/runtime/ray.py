@@ -117,7 +117,7 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
     models = tuple(model for model in config.models if model.id in instance.models)
     read = {
         "data_dir", "broker", "broker_ack_timeout_s", "store", "deployment_name", "store_prefix",
-        "operations", "vllm", "emulate", "profiles", "monitor", "tracing", "stop",
+        "operations", "vllm", "emulate", "profiles", "monitor", "connections", "tracing", "stop",
     }  # fmt: skip
     kept = {name: getattr(config, name) for name in read & config.model_fields_set}
     admin = AdminConfig(token=config.admin.token)

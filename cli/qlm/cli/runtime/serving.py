@@ -16,7 +16,7 @@ from qlm.agents.shell.idle_log import idle_log
 from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
 from qlm.cli.config.fleet import InstanceConfig
-from qlm.cli.config.listeners.access import monitor_rules
+from qlm.cli.config.listeners.access import for_operators, monitor_rules
 from qlm.cli.config.settings import Config
 from qlm.cli.plans.audit import PlanAuditor
 from qlm.cli.processes.totals import WorkerTotals
@@ -123,7 +123,7 @@ async def serve(
             registry=totals,
         )
         if roles.gateway:
-            # Imported here, since the images of controller and agents have no web server.
+            # Imported here, since the images of controller and agents have no tokenizers and no gRPC.
             from qlm.cli.runtime.listeners import bind_ports, serve_gateway
 
             sockets = bind_ports(config, stack)
@@ -163,8 +163,8 @@ def _totals(config: Config, roles: Roles) -> WorkerTotals | None:
 
 def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:
     """Serve metrics and health of this process on a separate port."""
-    rules = monitor_rules(config)
-    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.readiness, rules)
+    rules, limits = monitor_rules(config), for_operators(config.connections)
+    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.readiness, rules, limits)
 
 
 async def kill_orphaned_engines(config: Config) -> None:

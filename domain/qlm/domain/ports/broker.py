@@ -125,6 +125,14 @@ class Broker(Protocol):
         """
         ...
 
+    async def probe(self) -> None:
+        """Store a message durably that no client gets and the next probe replaces.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached, or stores no messages at present.
+        """
+        ...
+
     async def close(self) -> None:
         """Close the connection; messages handed out return to their queues."""
         ...

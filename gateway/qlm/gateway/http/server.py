@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,7 +21,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.connections.protocol import LimitedProtocol
-from qlm.gateway.sessions.hub import Hub
+
+if TYPE_CHECKING:
+    # Beside gateways, processes that serve their metrics have this server, and no tokenizers.
+    from qlm.gateway.sessions.hub import Hub
 
 WRITE_REFUSALS_S: Final = 2
 """Time to write the refusals once the grace period is over."""
@@ -127,7 +130,7 @@ async def running(server: QuietServer, listener: socket.socket) -> AsyncIterator
 async def stop_serving(
     server: QuietServer,
     serving: "asyncio.Task[None]",
-    hub: Hub,
+    hub: "Hub",
     *,
     notice_s: float,
     grace_s: float,

@@ -37,7 +37,7 @@ async def healthz(gateway: Gateway, request: HttpRequest) -> Json[Health]:
 
 
 async def readyz(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | NotReady[Readiness]:
-    """Answer GET /readyz: whether requests can be accepted: the broker answers, the store can write."""
+    """Answer GET /readyz: whether requests can be accepted: broker and store can write."""
     content = await readiness(gateway)
     return Json(content) if content["status"] == "ok" else NotReady(content)
 

@@ -2,24 +2,21 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
 
 from qlm.domain.errors import QlmError
-from qlm.domain.ids import QueueName
 from qlm.gateway.api.fields.service import Readiness
 from qlm.gateway.sessions.gateway import Gateway
-
-_PROBE_QUEUE: Final = QueueName("qlm.ingress")
 
 
 async def readiness(gateway: Gateway) -> Readiness:
     """Probe broker and store; `status` is `ok` if promises can be kept.
 
-    The broker answers, the store can be written, and output reaches the clients.
+    The broker and the store can be written, and output reaches the clients.
     """
     timeout_s = gateway.limits.probe_timeout_s
     broker, store = await asyncio.gather(
-        _probe(gateway.broker.depth(_PROBE_QUEUE), timeout_s), _probe(gateway.store.probe(), timeout_s)
+        _probe(gateway.broker.probe(), timeout_s), _probe(gateway.store.probe(), timeout_s)
     )
     if broker == "ok" and (refusal := gateway.load.recent_refusal(gateway.clock.now_ns())):
         broker = refusal

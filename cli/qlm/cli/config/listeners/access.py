@@ -16,7 +16,10 @@ RESERVED: Final = 512
 refused."""
 
 OPERATORS_MAX: Final = 64
-"""Connections of operators, of whom there are few."""
+"""Connections of operators and probes, of whom there are few."""
+
+OPERATORS_PER_ADDRESS_MAX: Final = 32
+"""Those from one address, so that none takes all of them."""
 
 ALL_ADDRESSES: Final = ("0.0.0.0/0", "::/0")
 
@@ -130,5 +133,9 @@ def connection_limits(
 
 
 def for_operators(limits: ConnectionLimits) -> ConnectionLimits:
-    """Return the limits of the listener for operators, so that clients cannot take their connections."""
-    return limits.model_copy(update={"connections_max": min(OPERATORS_MAX, limits.connections_max)})
+    """Return the limits of a listener for operators, so that clients cannot take their connections."""
+    fewer = {
+        "connections_max": min(OPERATORS_MAX, limits.connections_max),
+        "per_address_max": min(OPERATORS_PER_ADDRESS_MAX, limits.per_address_max),
+    }
+    return limits.model_copy(update=fewer)

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from qlm.cli.config.listeners.http import HostName
+from qlm.cli.config.listeners.urls import local_url
 from qlm.cli.config.section import ConfigSection
 
 _TOKEN: Final = re.compile(r"[!-~]{16,200}")
@@ -38,5 +39,4 @@ class AdminConfig(ConfigSection):
     @property
     def url(self) -> str:
         """Address for callers on this machine."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return local_url(self.host, self.port)

@@ -48,7 +48,7 @@ def _no_room(breach: Breach, limits: ConnectionLimits) -> ApiError:
             message = f"the address has {limits.per_address_max} connections; expected at most that"
             return unavailable(message, "too_many_connections_of_address")
         case _:
-            message = f"the gateway has {limits.connections_max} connections; expected at most that"
+            message = f"the listener has {limits.connections_max} connections; expected at most that"
             return unavailable(message, "too_many_connections")
 
 

@@ -19,6 +19,7 @@ from qlm.cli.config.fleet import InstanceConfig
 from qlm.cli.config.listeners.access import monitor_rules
 from qlm.cli.config.settings import Config
 from qlm.cli.plans.audit import PlanAuditor
+from qlm.cli.processes.ending import exit_at_once
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.processes.workers import Workers, WorkerTask, check_workers
 from qlm.cli.runtime.backends import Backends, broker_client, open_backends
@@ -55,6 +56,9 @@ RESTART_PAUSE_S: Final = 1.0
 
 SHUTDOWN_S: Final = 60.0
 """Time of a stop beyond its configured notice and grace, for engines and servers to end."""
+
+AT_ONCE_S: Final = 30.0
+"""Time to stop after a second signal; what still goes on then is blocked."""
 
 CLEANUP_S: Final = 5.0
 """Time of a controller to resign."""
@@ -298,7 +302,7 @@ async def _task_group(grace_s: float) -> AsyncIterator[list[asyncio.Task[None]]]
 async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
     """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them.
 
-    A second signal cancels what the tasks still have to finish.
+    A second signal cancels what the tasks still have to finish, and ends the process if that takes too long.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -321,10 +325,17 @@ async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _cancel_on_second_signal(tasks: list[asyncio.Task[None]]) -> None:
+    loop = asyncio.get_running_loop()
+
     def cancel_all() -> None:
         log.warning("stopping at once")
         for task in tasks:
             task.cancel()
+        loop.call_later(AT_ONCE_S, give_up)
+
+    def give_up() -> None:
+        log.error("not stopped %g s after the second signal, and given up", AT_ONCE_S)
+        exit_at_once()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, cancel_all)
+        loop.add_signal_handler(number, cancel_all)

@@ -44,7 +44,7 @@ from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.shell.damage import NO_CONSENT, Consent
-from qlm.domain.shell.faults import FaultKind
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.shell.heap import settle_heap
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.planner.baselines.edf import plan_edf_late_last
@@ -96,7 +96,7 @@ class Roles:
 async def serve(
     config: Config,
     roles: Roles,
-    beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None,
+    beside: Callable[[Backends, FaultLog], Coroutine[Any, Any, None]] | None = None,
     consent: Consent = NO_CONSENT,
     log_format: LogFormat = "text",
 ) -> None:
@@ -149,7 +149,7 @@ async def serve(
                 work = serve_instance(config, instance, backends, profiles, clock, telemetry)
                 tasks.append(asyncio.create_task(work))
         if beside is not None:
-            tasks.append(asyncio.create_task(beside(backends)))
+            tasks.append(asyncio.create_task(beside(backends, telemetry.faults)))
         # The gateway ends before the others: agents of this process still answer while its clients wait.
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:

@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from qlm.agents.ray import cluster as cluster_of_ray
+from qlm.agents.ray import supervisor as supervising
 from qlm.agents.ray.cluster import AgentSpec
 from qlm.agents.ray.supervisor import RETRY_MAX_S, RETRY_S
 from qlm.domain.ids import InstanceId
@@ -137,3 +140,38 @@ def test_one_of_an_earlier_configuration_that_does_not_end_keeps_no_other_waitin
         await run.stop()
 
     in_virtual_time(main)
+
+
+async def test_a_ray_that_does_not_answer_holds_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real loop, whose thread is blocked."""
+    answered = threading.Event()
+    cluster = Cluster(A10)
+    run = Run(cluster, spec("a"))
+    actor = await placed(cluster, "a")
+    await until(lambda: actor.watched == 1)
+    monkeypatch.setattr(supervising, "STOP_MAX_S", 0.05)
+    monkeypatch.setattr(cluster, "kill", lambda actor: answered.wait())
+    try:
+        async with asyncio.timeout(10):
+            await run.stop()
+    finally:
+        answered.set()
+    assert run.asked == ["a"]
+
+
+def test_a_head_that_does_not_answer_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ray:
+        def shutdown(self) -> None:
+            answered.wait()
+
+    answered = threading.Event()
+    monkeypatch.setattr(cluster_of_ray, "DISCONNECT_MAX_S", 0.05)
+    joined = cluster_of_ray.RayCluster(address="10.0.0.1:6379", namespace="qlm", offers={})
+    monkeypatch.setattr(joined, "_ray", Ray())
+    try:
+        joined.__exit__(None, None, None)
+    finally:
+        answered.set()
+    assert "does not answer" in caplog.text

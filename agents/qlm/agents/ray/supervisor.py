@@ -43,7 +43,7 @@ DRAIN_MAX_S: Final = 10.0
 """Time that an agent has to return its requests and stop its engines."""
 
 STOP_MAX_S: Final = 10.0
-"""Time that an agent which did not drain has to stop its engines, before it is killed."""
+"""Time that an agent which did not drain has to stop its engines, before Ray has as long to kill it."""
 
 ERROR_CHARACTERS_MAX: Final = 300
 """Length of an error of Ray in a log line."""
@@ -237,7 +237,11 @@ class Supervisor:
 
     async def _kill(self, instance: str, actor: Any) -> None:
         self._actors.pop(instance, None)
-        await asyncio.to_thread(self._cluster.kill, actor)
+        try:
+            async with asyncio.timeout(STOP_MAX_S):  # it blocks while the head is unreachable
+                await asyncio.to_thread(self._cluster.kill, actor)
+        except TimeoutError:
+            log.warning("%s: its actor may go on: Ray does not answer", instance)
 
 
 async def _answer(ref: Any) -> Any:

@@ -26,8 +26,13 @@ from qlm.domain.shell.tasks import run_to_end
 THREADS_S: Final = 3.0
 """Time for threads to end: those of the event loop once its tasks have ended, then those of the process."""
 
+EXIT_S: Final = 10.0
+"""Time for functions that run at the exit of the interpreter, once all threads have ended."""
+
 _SAY_S: Final = 1.0
 """Time to write the last log line: what blocks may be the log itself."""
+
+_POLL_S: Final = 0.1
 
 _PLUMBING: Final = frozenset({threading.__file__, thread.__file__})
 _WAITS_FOR_WORK: Final = (thread.__file__, "_worker")
@@ -86,9 +91,10 @@ def _status(end: SystemExit) -> int:
 def _leave(status: int) -> None:
     # A daemon thread: if all others end, so does the interpreter, and this thread with it.
     time.sleep(THREADS_S)
-    while not (blocked := _blocked()):
-        time.sleep(_SAY_S)  # the interpreter cleans up
-    _exit(status, blocked)
+    give_up_s = time.monotonic() + EXIT_S
+    while not (blocked := _blocked()) and time.monotonic() < give_up_s:
+        time.sleep(_POLL_S)
+    _exit(status, blocked or _blocked(threading.main_thread()))
 
 
 def _exit(status: int, blocked: list[str]) -> None:
@@ -105,13 +111,13 @@ def _say(blocked: list[str]) -> None:
     sys.stdout.flush()
 
 
-def _blocked() -> list[str]:
-    """Return the threads that the interpreter waits for, each with the function that it executes."""
-    frames = sys._current_frames()
+def _blocked(*threads: threading.Thread) -> list[str]:
+    """Return threads, by default those that the main one waits for, with the functions that they execute."""
+    frames, main = sys._current_frames(), threading.main_thread()
     return [
         f"{each.name} ({code.co_qualname} in {Path(code.co_filename).name})"
-        for each in threading.enumerate()
-        if not each.daemon and each is not threading.main_thread()
+        for each in threads
+        or [each for each in threading.enumerate() if not each.daemon and each is not main]
         if (code := _executed(frames.get(each.ident or 0))) is not None
     ]
 

@@ -8,9 +8,10 @@ import time
 import pytest
 
 PROGRAM = """
-import asyncio, concurrent.futures, logging, sys, threading
+import asyncio, atexit, concurrent.futures, logging, sys, threading
 from qlm.cli.processes import ending
 
+ending.EXIT_S = 0.3
 ending.THREADS_S, how, where = float(sys.argv[3]), sys.argv[1], sys.argv[2]
 own = concurrent.futures.ThreadPoolExecutor(2, "own")
 never = threading.Event()
@@ -22,7 +23,9 @@ def short():
     never.wait(0.2)
 
 async def main():
-    call = short if where == "nowhere" else read_hung_disk
+    if where == "exit":
+        atexit.register(read_hung_disk)
+    call = short if where in ("nowhere", "exit") else read_hung_disk
     pool = own if where == "own" else None
     asyncio.ensure_future(asyncio.get_running_loop().run_in_executor(pool, call))
     await asyncio.get_running_loop().run_in_executor(own, int)  # leaves a thread without work
@@ -47,14 +50,21 @@ def ended(how: str, where: str, limit_s: float) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("where", ["loop", "own"])
-@pytest.mark.parametrize("how", STATUS)
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [
+        (how, where)
+        for how in STATUS
+        for where in ("loop", "own", "exit")
+        if (how, where) != ("at once", "exit")  # nothing runs at this exit
+    ],
+)
 def test_a_blocked_thread_is_named_and_left(how: str, where: str) -> None:
     done = ended(how, where, limit_s=0.3)
     assert done.returncode == STATUS[how], done.stderr
     assert done.stdout.split("\n")[:-1] == ([] if how in ("defect", "at once") else ["cleaned up"])
     lines = [line for line in done.stderr.splitlines() if "blocked" in line]
-    name = "qlm_0" if where == "loop" else "own_0"
+    name = {"loop": "qlm_0", "own": "own_0", "exit": "MainThread"}[where]
     assert lines == [f"the process ends although threads are blocked: {name} (read_hung_disk in <string>)"], (
         done.stderr
     )

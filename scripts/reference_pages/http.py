@@ -43,7 +43,8 @@ objectives, streams, retries. The answers to operators are on [a page of their o
 examples were recorded with emulated engines."""
 
 _ALL: Final = """\
-Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
+Every route may also answer 500 `internal_error`: the gateway failed. Its log has the cause, once for \
+each kind of failure; `qlm_faults_total` counts all. \
 An unknown path is 404 `not_found`, one of another kind of model (`/v1/embeddings`, `/rerank`, ...) 404 \
 `endpoint_not_supported`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,52 @@ def test_a_second_signal_reaches_the_clients_of_gateway_workers(tmp_path: Path) 
             cut_off(process, clients)
     finally:
         process.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("blocked", ["planner", "queue file"])
+def test_a_blocked_thread_does_not_keep_it(tmp_path: Path, blocked: str) -> None:
+    config = emulated(MODEL, http={"port": free_port()}, data_dir=str(tmp_path / "data"))
+    process = QlmProcess("serve", "serve", config=config, folder=tmp_path, program=hanging(tmp_path, blocked))
+    process.start()
+    try:
+        process.wait_ready(instances=1)
+        wait(process, lambda: "hangs" in process.log() or blocked == "queue file")
+        os.kill(process.pid, signal.SIGTERM)
+        if blocked == "queue file":
+            wait(process, lambda: "hangs" in process.log())
+            os.kill(process.pid, signal.SIGTERM)
+        wait(process, lambda: process.exit_code is not None)
+        # An orderly end but for the thread; a queue file that was not closed is a failure.
+        assert process.exit_code == (0 if blocked == "planner" else 1), process.log()
+        assert "threads are blocked: qlm_" in process.log()
+        assert "(hang in serve_hanging.py)" in process.log()
+    finally:
+        process.close()
+
+
+def hanging(folder: Path, what: str) -> Path:
+    """Return a `qlm` of which one call in a thread never returns, as on a file system that hangs."""
+    module, name = {
+        "planner": ("qlm.cli.runtime.plan_generator", "compiled_code_folder"),
+        "queue file": ("qlm.broker.sqlite.file", "SqliteFile._shut"),
+    }[what]
+    program = folder / "serve_hanging.py"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import threading\n"
+        f"import {module}\n"
+        "from qlm.cli.main import main\n"
+        "from qlm.cli.runtime import serving\n"
+        "serving.AT_ONCE_S = 3.0\n"
+        "def hang(*_):\n"
+        "    print('hangs', flush=True)\n"
+        "    threading.Event().wait()\n"
+        f"{module}.{name} = hang\n"
+        "main()\n"
+    )
+    program.chmod(0o700)
+    return program
 
 
 def cut_off(process: QlmProcess, clients: ThreadPoolExecutor) -> str:

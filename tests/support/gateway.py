@@ -37,6 +37,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.connection_limits import ConnectionLimits
@@ -236,6 +237,7 @@ class Cluster:
         clock: Clock | None = None,
         storage: Storage | None = None,
         webhooks: Webhooks | None = None,
+        faults: FaultLog | None = None,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
@@ -254,6 +256,7 @@ class Cluster:
             render_tiers=render_tiers,
             storage=storage,
             webhooks=webhooks,
+            faults=faults,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         url = await self._serve(app, limited)

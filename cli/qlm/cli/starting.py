@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from qlm.cli.config.addresses import merged, of_environment
 from qlm.cli.config.default import emulated_config, vllm_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.listeners.access import check_listeners
 from qlm.cli.config.settings import Config, load_config
+from qlm.cli.processes.ending import limited_end, run_process
 from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last
 from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
@@ -23,7 +22,6 @@ from qlm.cli.runtime.serving import Roles, serve
 from qlm.cli.runtime.wiring import check
 from qlm.domain.errors import QlmError
 from qlm.domain.shell.damage import NO_CONSENT, Consent
-from qlm.domain.shell.tasks import run_to_end
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +143,8 @@ def run(
     if chosen.controller:
         for line in lines_of_config(config):
             _log.warning(line)
-    sys.exit(_run(config, chosen, level, logs.format, consent))
+    with limited_end():
+        sys.exit(_run(config, chosen, level, logs.format, consent))
 
 
 def _run(config: Config, roles: Roles, level: int, log_format: LogFormat, consent: Consent) -> int:
@@ -153,19 +152,13 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat, consen
         if roles.ray:
             with ray_cluster(config) as cluster:
                 beside = supervision(config, cluster, level, log_format)
-                uvloop.run(run_to_end(serve(config, roles, beside, consent, log_format), _exit_at_once))
+                run_process(serve(config, roles, beside, consent, log_format))
         else:
-            uvloop.run(run_to_end(serve(config, roles, None, consent, log_format), _exit_at_once))
+            run_process(serve(config, roles, None, consent, log_format))
     except QlmError as error:
         say_last(error, log_format)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
-
-
-def _exit_at_once() -> None:
-    """Exit in spite of tasks that do not end; engines end with their guards."""
-    logging.shutdown()
-    os._exit(1)
 
 
 def cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:

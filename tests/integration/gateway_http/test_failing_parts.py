@@ -1,12 +1,14 @@
 """A gateway over HTTP whose broker or store fails."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import GatewayId, QueueName, RequestId
@@ -14,10 +16,14 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import Enqueued
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.http.app import RequestIds
+from qlm.gateway.http.server import create_server
+from qlm.gateway.sessions.gateway import create_gateway
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, until
+from support.gateway import MODELS, Cluster, SystemClock, mark_indexed, running_cluster, serving, until
 from support.http_calls import ANSWER, COMPLETION, QUEUED, Events, refusal
 
 
@@ -269,3 +275,55 @@ async def test_a_failure_of_the_gateway_is_found_in_its_log_by_what_the_client_h
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
     named = [getattr(each, "request_id", "") for each in caplog.records]
     assert answer.headers["x-request-id"] in named
+
+
+async def test_each_client_of_a_defect_is_answered_and_the_log_has_its_kind_once(
+    http: httpx.AsyncClient,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(*_: object) -> None:
+        raise errors.pop()
+
+    counted: list[FaultKind] = []
+    url = await cluster.gateway(faults=FaultLog(counted.append))
+    monkeypatch.setattr(cluster.store, "record", broken)
+    errors: list[Exception] = [ZeroDivisionError(n) for n in range(4)] + [TimeoutError(n) for n in range(4)]
+    named = []
+    while errors:
+        answer = await http.get(f"{url}/v1/requests/r")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+        named.append(answer.headers["x-request-id"])
+    assert counted == [FaultKind.BUG] * 8
+    assert len(set(named)) == 8
+    lines = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [getattr(each, "request_id", "") for each in lines] == [named[0], named[4]]
+    assert all(each.exc_info for each in lines)
+
+
+async def test_a_defect_in_the_middle_of_an_answer_cuts_it_and_is_logged_once(
+    http: httpx.AsyncClient, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[FaultKind] = []
+    names = iter("abc")
+    gateway = create_gateway(
+        *(MODELS, cluster.broker, cluster.store, SystemClock(), cluster.limits, GatewayId("g")),
+        lambda: RequestId(next(names)),
+        faults=FaultLog(counted.append),
+    )
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"x-request-id", b"r")]})
+            await send({"type": "http.response.body", "body": b"half", "more_body": True})
+            raise ZeroDivisionError
+
+    wrapped: Any = RequestIds(app, gateway)
+    async with serving(create_server(wrapped, shutdown_s=1)) as url:
+        for _ in range(3):
+            with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+                await http.get(url)
+    assert counted == [FaultKind.BUG] * 3
+    (line,) = (each for each in caplog.records if each.levelno >= logging.WARNING)
+    assert (line.getMessage(), bool(line.exc_info)) == ("request a failed: ZeroDivisionError()", True)

@@ -1,6 +1,7 @@
 """A gateway over gRPC whose broker or store fails."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestState
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import RequestFilter
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
@@ -122,3 +124,24 @@ async def test_a_failure_of_the_gateway_is_internal_and_in_its_log(
     (line,) = (each for each in caplog.records if each.exc_info)
     assert "ZeroDivisionError" in caplog.text
     assert getattr(line, "request_id", "") == failure.trailers["x-request-id"]
+
+
+async def test_each_client_of_a_defect_is_answered_and_the_log_has_its_kind_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(id: RequestId) -> None:
+        raise ZeroDivisionError(id)
+
+    counted: list[FaultKind] = []
+    monkeypatch.setattr(cluster.store, "record", broken)
+    async with (
+        rpc_gateway(cluster, faults=FaultLog(counted.append)) as (address, _),
+        aio.insecure_channel(address) as channel,
+    ):
+        failures = [await refusal(QlmStub(channel).Get(pb.GetRequest(id="r"))) for _ in range(4)]
+    assert {each.reason for each in failures} == {"internal_error"}
+    assert counted == [FaultKind.BUG] * 4
+    named = [each.trailers["x-request-id"] for each in failures]
+    assert len(set(named)) == 4
+    lines = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [(bool(each.exc_info), getattr(each, "request_id", "")) for each in lines] == [(True, named[0])]

@@ -25,7 +25,7 @@ async def _error(request: Request, error: Exception) -> Response:
 
 def _client() -> httpx.AsyncClient:
     routes = [("POST", "/a", _answered), ("GET", "/a/{id}", _answered)]
-    app = LiteralRoutes(_passed_on, routes, {LookupError: _error, Exception: _error})
+    app = LiteralRoutes(_passed_on, routes, {LookupError: _error})
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://qlm")
 
 
@@ -38,7 +38,7 @@ async def test_only_calls_of_a_route_without_parameters_are_answered_from_the_ta
         assert (await client.post("/a/")).text == "passed on"
 
 
-async def test_an_error_is_answered_by_its_nearest_class_and_a_defect_is_left_to_the_server() -> None:
+async def test_an_error_is_answered_by_its_nearest_class_and_a_defect_is_raised() -> None:
     async with _client() as client:
         answer = await client.post("/a?error=lookup")
         assert (answer.status_code, answer.text) == (400, "KeyError")

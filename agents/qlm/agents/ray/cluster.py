@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,6 +23,9 @@ OBJECT_STORE_BYTES: Final = 80 * 1024**2
 
 CONNECT_MAX_S: Final = 10.0
 """Limit for the head of a cluster to accept a connection."""
+
+DISCONNECT_MAX_S: Final = 10.0
+"""Limit for the head of a cluster to let this process go; a process that ends is gone anyway."""
 
 STARTS_MAX: Final = 3
 """Attempts to start Ray: the 30 s that it gives its processes are too short on a busy machine."""
@@ -133,7 +137,15 @@ class RayCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect; a Ray started here ends with all its processes."""
-        self._ray.shutdown()
+        if self.own:
+            self._ray.shutdown()
+            return
+        # It blocks while the head is unreachable.
+        leaving = Thread(target=self._ray.shutdown, name="ray-shutdown", daemon=True)
+        leaving.start()
+        leaving.join(DISCONNECT_MAX_S)
+        if leaving.is_alive():
+            log.warning("the head of the Ray cluster does not answer: left without its consent")
 
     def _arguments(self) -> dict[str, Any]:
         shared = {"namespace": self._namespace, "logging_level": logging.ERROR, "log_to_driver": True}

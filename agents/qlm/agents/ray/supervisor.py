@@ -6,15 +6,16 @@ need it: after the death of a supervisor, the next one finds them by name.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from qlm.agents.core.node_placement import fits, waiting_reason
 from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import InstanceId
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
 
@@ -33,13 +34,16 @@ UNPLACED_TTL_S: Final = 20.0
 """Validity of a report of an unplaced instance."""
 
 RETRY_S: Final = 0.5
-"""Pause before the next call to an actor that Ray is restarting."""
+"""Pause before the next call to an actor that Ray is restarting, and after a first failure."""
+
+RETRY_MAX_S: Final = 30.0
+"""Longest pause after failures, which doubles with each; time without one after which it is short again."""
 
 DRAIN_MAX_S: Final = 10.0
 """Time that an agent has to return its requests and stop its engines."""
 
 STOP_MAX_S: Final = 10.0
-"""Time that an agent which did not drain has to stop its engines, before it is killed."""
+"""Time that an agent which did not drain has to stop its engines, before Ray has as long to kill it."""
 
 ERROR_CHARACTERS_MAX: Final = 300
 """Length of an error of Ray in a log line."""
@@ -58,11 +62,13 @@ class Supervisor:
         specs: Sequence[AgentSpec],
         ask_drain: AskDrain,
         report_unplaced: ReportUnplaced,
+        faults: FaultLog | None = None,
     ) -> None:
         self._cluster = cluster
         self._specs = {spec.instance: spec for spec in specs}
         self._ask_drain = ask_drain
         self._report_unplaced = report_unplaced
+        self._faults = faults or FaultLog()
         self._actors: dict[str, Any] = {}
         self._placed: set[str] = set()
 
@@ -74,16 +80,22 @@ class Supervisor:
             RayUnavailableError: The Ray started here has ended, or the head of the cluster has restarted.
         """
         await self._check_places()
-        await asyncio.gather(*(self._retire(name) for name in await self._no_longer_configured()))
-        supervising = [asyncio.create_task(self._supervise(spec)) for spec in self._specs.values()]
+        former = await self._no_longer_configured()
+        tasks = [asyncio.create_task(self._repeated(name, partial(self._retire, name))) for name in former]
         try:
-            await asyncio.gather(*supervising)
+            if tasks:  # they free the places that others need
+                await asyncio.wait(tasks, timeout=DRAIN_MAX_S + STOP_MAX_S)
+            for name, spec in self._specs.items():
+                tasks.append(asyncio.create_task(self._repeated(name, partial(self._supervise, spec))))
+            await asyncio.gather(*tasks)
         except RayUnavailableError:
             self._actors.clear()  # they end with their Ray
             raise
         finally:
-            await end_tasks(supervising)
-            await asyncio.gather(*(self._stop(name, actor) for name, actor in self._actors.items()))
+            await end_tasks(tasks)
+            await asyncio.gather(
+                *(self._end(self._stop, name, actor) for name, actor in self._actors.items())
+            )
 
     async def _check_places(self) -> None:
         nodes = await asyncio.to_thread(self._cluster.nodes)
@@ -97,31 +109,52 @@ class Supervisor:
         names = await asyncio.to_thread(self._cluster.instances)
         return [name for name in names if name not in self._specs]
 
-    async def _retire(self, instance: str) -> None:
+    async def _retire(self, instance: str) -> bool:
         """Drain and end an actor of an earlier configuration."""
         actor = await asyncio.to_thread(self._cluster.find, instance)
         if actor is not None:
             log.info("%s is no longer in the configuration: its agent ends", instance)
             self._placed.add(instance)
             await self._stop(instance, actor)
+        return True
 
-    async def _supervise(self, spec: AgentSpec) -> None:
-        """Keep the agent of one instance running until it has been drained."""
+    async def _repeated(self, instance: str, turn: Callable[[], Awaitable[bool]]) -> None:
+        """Repeat the turns of one instance until one returns true; a failure costs that turn only.
+
+        Raises:
+            RayUnavailableError: There is no Ray any more.
+        """
+        loop, longer_s = asyncio.get_running_loop(), RETRY_S
         while True:
+            began_s, pause_s = loop.time(), RETRY_S
             try:
-                actor = await asyncio.to_thread(self._cluster.make, spec)
-                self._actors[spec.instance] = actor
-                if await self._follow(spec, actor):
-                    log.info("%s is drained", spec.instance)
-                    await self._kill(spec.instance, actor)
+                if await turn():
                     return
-                log.info("%s: an agent of another configuration is replaced", spec.instance)
-                await self._stop(spec.instance, actor)
-            except self._cluster.actor_unavailable as error:
-                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _message(error))
-                await asyncio.to_thread(self._cluster.check)
-            self._placed.discard(spec.instance)
-            await asyncio.sleep(RETRY_S)
+                longer_s = RETRY_S
+            except RayUnavailableError:
+                raise
+            except Exception as error:
+                self._faults.note(log, error, "%s: supervision failed, and is tried again", instance)
+                pause_s = RETRY_S if loop.time() - began_s > RETRY_MAX_S else longer_s
+                longer_s = min(2 * pause_s, RETRY_MAX_S)
+            await asyncio.sleep(pause_s)
+
+    async def _supervise(self, spec: AgentSpec) -> bool:
+        """Keep the agent of one instance running; True once it has been drained, False for another try."""
+        try:
+            actor = await asyncio.to_thread(self._cluster.make, spec)
+            self._actors[spec.instance] = actor
+            if await self._follow(spec, actor):
+                log.info("%s is drained", spec.instance)
+                await self._end(self._kill, spec.instance, actor)
+                return True
+            log.info("%s: an agent of another configuration is replaced", spec.instance)
+            await self._stop(spec.instance, actor)
+        except self._cluster.actor_unavailable as error:
+            log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _message(error))
+            await asyncio.to_thread(self._cluster.check)
+        self._placed.discard(spec.instance)
+        return False
 
     async def _follow(self, spec: AgentSpec, actor: Any) -> bool:
         """Wait until an agent has been drained; False at once if it has another configuration."""
@@ -158,23 +191,39 @@ class Supervisor:
                     level = logging.INFO if fits(spec.resources, nodes) else logging.WARNING
                     log.log(level, "%s waits for a place: %s", spec.instance, reason)
                     logged = reason
-                with contextlib.suppress(Exception):  # the next check reports it again
+                try:
                     await self._report_unplaced(InstanceId(spec.instance), reason, UNPLACED_TTL_S)
+                except Exception as error:  # the next check reports it again
+                    self._faults.note(log, error, "%s: not reported as without a place", spec.instance)
             config_hash, pid = about.result()
         finally:
             await end_tasks([about])
         self._placed.add(spec.instance)
         return config_hash, pid
 
+    async def _end(self, end: Callable[[str, Any], Awaitable[None]], instance: str, actor: Any) -> None:
+        """End an actor for the last time; a failure does not keep others from it."""
+        try:
+            await end(instance, actor)
+        except Exception as error:
+            self._faults.note(log, error, "%s: its actor did not end", instance)
+
     async def _stop(self, instance: str, actor: Any) -> None:
         """Drain an agent, stop it if that takes too long, and end its actor."""
-        if instance in self._placed and not await self._drained(instance, actor):
-            try:
-                async with asyncio.timeout(STOP_MAX_S):
-                    await _answer(actor.stop.remote())
-            except (TimeoutError, self._cluster.actor_unavailable) as error:
-                log.warning("%s: did not stop (%s): killed", instance, _message(error))
+        try:
+            if instance in self._placed and not await self._drained(instance, actor):
+                await self._stopped(instance, actor)
+        except Exception:
+            await self._kill(instance, actor)
+            raise
         await self._kill(instance, actor)
+
+    async def _stopped(self, instance: str, actor: Any) -> None:
+        try:
+            async with asyncio.timeout(STOP_MAX_S):
+                await _answer(actor.stop.remote())
+        except (TimeoutError, self._cluster.actor_unavailable) as error:
+            log.warning("%s: did not stop (%s): killed", instance, _message(error))
 
     async def _drained(self, instance: str, actor: Any) -> bool:
         try:
@@ -188,7 +237,11 @@ class Supervisor:
 
     async def _kill(self, instance: str, actor: Any) -> None:
         self._actors.pop(instance, None)
-        await asyncio.to_thread(self._cluster.kill, actor)
+        try:
+            async with asyncio.timeout(STOP_MAX_S):  # it blocks while the head is unreachable
+                await asyncio.to_thread(self._cluster.kill, actor)
+        except TimeoutError:
+            log.warning("%s: its actor may go on: Ray does not answer", instance)
 
 
 async def _answer(ref: Any) -> Any:

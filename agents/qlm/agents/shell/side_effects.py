@@ -8,6 +8,7 @@ from typing import Final
 from qlm.agents.core.side_effects import Services, SideEffect, calls
 from qlm.broker import codec
 from qlm.broker.topology import DEAD
+from qlm.domain.actions import Demote, Return
 from qlm.domain.errors import DeliveryLostError, UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.agent_store import AgentStore
@@ -23,7 +24,7 @@ RETRY_S: Final = 0.5
 
 
 TRIES_MAX: Final = 3
-"""Failures of one effect for another reason after which the agent ends, and a new one starts."""
+"""Failures of one effect for another reason after which it is given up."""
 
 
 class SideEffects:
@@ -31,6 +32,10 @@ class SideEffects:
 
     An effect is retried until it succeeds. One whose delivery is lost is dropped: the broker delivers the
     message again, and its lease says what to do with it.
+
+    One that a defect keeps failing is given up, which costs its request at most, and the agent goes on. A
+    message that is not acknowledged is not lost: the broker delivers it again when the connection of this
+    agent closes. Until then no agent can pull it, and the defect does not come back with it.
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class SideEffects:
         self._effects: asyncio.Queue[SideEffect] = asyncio.Queue()
         self._published = False
         self._tries = 0
+        self._broken: set[type[SideEffect]] = set()
+        self._reported: set[type[SideEffect]] = set()
         self._services: Services[Awaitable[object]] = Services(
             park=store.park,
             resume=store.resume,
@@ -81,15 +88,63 @@ class SideEffects:
         except DeliveryLostError:
             log.debug("%s: delivery lost on %s", self._instance, type(effect).__name__)
         except Exception as error:
-            kind = self._faults.note(log, error, "%s: %s waits", self._instance, type(effect).__name__)
-            if kind is FaultKind.UNAVAILABLE:
+            if self._is_away(effect, error):
                 return False
             self._tries += 1
-            if self._tries >= TRIES_MAX:
-                # Going on could acknowledge a message whose other steps were not done. A new agent gets it
-                # again, as all others of this one.
+            # A defect that has not passed is not waited for again: others wait behind this effect.
+            if self._tries < TRIES_MAX and type(effect) not in self._broken:
+                return False
+            return await self._given_up(effect)
+        else:
+            self._broken.discard(type(effect))
+        return True
+
+    def _is_away(self, effect: SideEffect, error: Exception) -> bool:
+        kind = self._faults.note(log, error, "%s: %s waits", self._instance, type(effect).__name__)
+        return kind is FaultKind.UNAVAILABLE
+
+    async def _given_up(self, effect: SideEffect) -> bool:
+        """Leave an effect undone, but for what others need of its request; False if that must be retried.
+
+        Raises:
+            Exception: No part could serve or end the request, unless this agent ends and loses its leases.
+        """
+        self._broken.add(type(effect))
+        if type(effect) not in self._reported:
+            self._reported.add(type(effect))
+            log.error("%s: %s keeps failing, and is left undone", self._instance, type(effect).__name__)
+        try:
+            match effect:
+                case Return():
+                    return await self._returned_in_part(effect)
+                case Demote(request=request, epoch=epoch, why=why):
+                    # It waits without a message that can be pulled: the controller ends it as `output_lost`.
+                    await self._services.release(request.id, epoch, why)
+        except Exception as error:
+            if not self._is_away(effect, error):
                 raise
             return False
+        return True
+
+    async def _returned_in_part(self, effect: Return) -> bool:
+        """Do the steps of a return that can be done: either of two gets the request out of this agent.
+
+        With its lease only, a message comes back to this agent, which takes it up again. Without its message,
+        a request that waits is ended by the controller as `output_lost`.
+        """
+        done, failure = effect.epoch is None, None
+        for step in calls(effect, self._instance, self._services):
+            try:
+                await step
+                done = True
+            except DeliveryLostError:
+                return True
+            except Exception as error:
+                if self._is_away(effect, error):
+                    return False
+                failure = error
+        if failure is not None and not done:
+            raise failure
         return True
 
     async def _unless_damaged(self, effect: SideEffect, call: Awaitable[object]) -> None:

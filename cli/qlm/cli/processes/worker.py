@@ -14,10 +14,9 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Final
 
-import uvloop
-
 from qlm.cli.config.listeners.access import connection_limits
 from qlm.cli.config.settings import StopConfig
+from qlm.cli.processes.ending import limited_end, run_process
 from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import beat
 from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
@@ -31,7 +30,7 @@ from qlm.cli.runtime.logs import log_to_stderr
 from qlm.cli.runtime.telemetry import Telemetry, open_telemetry
 from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.heap import settle_heap
-from qlm.domain.shell.tasks import end_tasks, run_to_end
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.server import QuietServer, stop_serving
 from qlm.gateway.sessions.hub import Hub
@@ -51,7 +50,8 @@ def main() -> None:
     link, listener = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
     log_to_stderr(task.level, task.log_format)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the owner gets it, too, and says when
-    uvloop.run(run_to_end(_work(task, link, listener), _exit_at_once))
+    with limited_end():
+        run_process(_work(task, link, listener))
 
 
 class Stop:
@@ -88,7 +88,7 @@ async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) 
             stop.ask(*message[1:])
 
     _, calls.link = await asyncio.get_running_loop().create_unix_connection(
-        lambda: Link(receive, _exit_at_once), sock=link
+        lambda: Link(receive, _exit_without_owner), sock=link
     )
 
     async def open_broker() -> Broker:
@@ -165,7 +165,7 @@ async def _report(link: Link, telemetry: Telemetry) -> None:
     link.send("metrics", families_of(telemetry.registry))
 
 
-def _exit_at_once() -> None:
+def _exit_without_owner() -> None:
     """End without a word to clients, whose streams break: they resume once the owner runs again."""
     log.error("a gateway worker ends: %s", GONE)
     logging.shutdown()

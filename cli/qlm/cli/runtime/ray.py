@@ -26,6 +26,7 @@ from qlm.cli.runtime.serving import RESTART_PAUSE_S, kill_orphaned_engines, moni
 from qlm.cli.runtime.telemetry import open_telemetry
 from qlm.cli.runtime.wiring import load_profiles
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.heap import settle_heap
 
 log = logging.getLogger("qlm.cli")
@@ -51,11 +52,11 @@ def ray_cluster(config: Config) -> RayCluster:
 
 def supervision(
     config: Config, cluster: RayCluster, log_level: int, log_format: LogFormat = "text"
-) -> Callable[[Backends], Coroutine[Any, Any, None]]:
+) -> Callable[[Backends, FaultLog], Coroutine[Any, Any, None]]:
     """Return the work that keeps the agents of all instances running on a cluster."""
     specs = [agent_spec(config, instance, log_level, log_format) for instance in config.instances]
-    return lambda backends: Supervisor(
-        cluster, specs, backends.store.ask_drain, backends.store.report_unplaced
+    return lambda backends, faults: Supervisor(
+        cluster, specs, backends.store.ask_drain, backends.store.report_unplaced, faults
     ).run()
 
 

@@ -19,6 +19,7 @@ from qlm.cli.config.fleet import InstanceConfig
 from qlm.cli.config.listeners.access import for_operators, monitor_rules
 from qlm.cli.config.settings import Config
 from qlm.cli.plans.audit import PlanAuditor
+from qlm.cli.processes.ending import exit_at_once
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.processes.workers import Workers, WorkerTask, check_workers
 from qlm.cli.runtime.backends import Backends, broker_client, open_backends
@@ -43,7 +44,7 @@ from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.shell.damage import NO_CONSENT, Consent
-from qlm.domain.shell.faults import FaultKind
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.shell.heap import settle_heap
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.planner.baselines.edf import plan_edf_late_last
@@ -55,6 +56,9 @@ RESTART_PAUSE_S: Final = 1.0
 
 SHUTDOWN_S: Final = 60.0
 """Time of a stop beyond its configured notice and grace, for engines and servers to end."""
+
+AT_ONCE_S: Final = 30.0
+"""Time to stop after a second signal; what still goes on then is blocked."""
 
 CLEANUP_S: Final = 5.0
 """Time of a controller to resign."""
@@ -92,7 +96,7 @@ class Roles:
 async def serve(
     config: Config,
     roles: Roles,
-    beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None,
+    beside: Callable[[Backends, FaultLog], Coroutine[Any, Any, None]] | None = None,
     consent: Consent = NO_CONSENT,
     log_format: LogFormat = "text",
 ) -> None:
@@ -145,7 +149,7 @@ async def serve(
                 work = serve_instance(config, instance, backends, profiles, clock, telemetry)
                 tasks.append(asyncio.create_task(work))
         if beside is not None:
-            tasks.append(asyncio.create_task(beside(backends)))
+            tasks.append(asyncio.create_task(beside(backends, telemetry.faults)))
         # The gateway ends before the others: agents of this process still answer while its clients wait.
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
@@ -298,7 +302,7 @@ async def _task_group(grace_s: float) -> AsyncIterator[list[asyncio.Task[None]]]
 async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
     """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them.
 
-    A second signal cancels what the tasks still have to finish.
+    A second signal cancels what the tasks still have to finish, and ends the process if that takes too long.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -321,10 +325,17 @@ async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _cancel_on_second_signal(tasks: list[asyncio.Task[None]]) -> None:
+    loop = asyncio.get_running_loop()
+
     def cancel_all() -> None:
         log.warning("stopping at once")
         for task in tasks:
             task.cancel()
+        loop.call_later(AT_ONCE_S, give_up)
+
+    def give_up() -> None:
+        log.error("not stopped %g s after the second signal, and given up", AT_ONCE_S)
+        exit_at_once()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, cancel_all)
+        loop.add_signal_handler(number, cancel_all)

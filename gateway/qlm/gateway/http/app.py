@@ -1,7 +1,6 @@
 """The ASGI applications of a gateway, for clients and for operators: their routes and error handlers."""
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -27,12 +26,13 @@ from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import cut
 from qlm.gateway.api.callers import Headers as HeaderValues
-from qlm.gateway.api.errors import ApiError, defect, from_qlm
+from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.files.storage import Storage
+from qlm.gateway.http.connections.body import BODY
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.keys.check import KeyCheck
@@ -46,6 +46,7 @@ from qlm.gateway.http.routes import (
     ADMIN_ROUTES,
     HEALTH_ROUTES,
     PUBLIC_ROUTES,
+    ErrorAnswer,
     Handler,
     LiteralRoutes,
 )
@@ -56,8 +57,6 @@ from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from qlm.gateway.webhooks.dispatcher import webhooks_sent
 from qlm.gateway.webhooks.endpoints import Webhooks
-
-_log = logging.getLogger(__name__)
 
 _MOVED: Final = ("/metrics", "/admin", "/admin/{path:path}")
 """Paths for operators that earlier versions served to clients, too."""
@@ -196,12 +195,11 @@ def _app(
     lifespan: Lifespan[Starlette] | None = None,
 ) -> Starlette:
     bound = [(method, path, partial(handler, gateway)) for method, path, handler in routes]
-    errors = _error_handlers(gateway)
-    literal = Middleware(LiteralRoutes, routes=bound, errors=errors)
+    literal = Middleware(LiteralRoutes, routes=bound, errors=_ERROR_HANDLERS)
     app = Starlette(
         routes=[Route(path, handler, methods=[method]) for method, path, handler in bound],
-        middleware=[Middleware(RequestIds, new_id=gateway.new_id), *guards, literal],
-        exception_handlers=errors,
+        middleware=[Middleware(RequestIds, gateway=gateway), *guards, literal],
+        exception_handlers=_ERROR_HANDLERS,
         lifespan=lifespan,
     )
     # A redirect from /healthz/ would lead to the host that the client names.
@@ -210,36 +208,40 @@ def _app(
     return app
 
 
-def _error_handlers(gateway: Gateway) -> Mapping[Any, Callable[[HttpRequest, Exception], Any]]:
-    return {
-        ApiError: _api_error,
-        QlmError: _qlm_error,
-        HTTPException: _http_error,
-        Exception: partial(_internal_error, gateway),
-    }
-
-
 class RequestIds:
-    """Middleware that adds a new x-request-id to each answer that has none."""
+    """Outermost middleware: adds a new x-request-id to each answer that has none, and answers defects.
 
-    def __init__(self, app: ASGIApp, new_id: Callable[[], RequestId]) -> None:
+    Starlette would answer a defect itself, and leave its traceback to uvicorn, which logs it at each call.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
-        self._new_id = new_id
+        self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on, and add the header to its answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        begun = False
 
         async def send_named(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = message["headers"]
                 if not any(name == b"x-request-id" for name, _ in headers):
-                    message["headers"] = [*headers, (b"x-request-id", self._new_id().encode())]
+                    message["headers"] = [*headers, (b"x-request-id", self._gateway.new_id().encode())]
             await send(message)
 
-        await self._app(scope, receive, send_named)
+        try:
+            await self._app(scope, receive, send_named)
+        except Exception as error:
+            failure = self._gateway.failed(error, "request")
+            if begun:
+                scope[BODY].cut()
+            else:
+                await _error_of(scope["path"], failure)(scope, receive, send)
 
 
 async def _moved(admin_url: str | None, request: HttpRequest) -> Response:
@@ -278,9 +280,8 @@ def _methods(request: HttpRequest) -> set[str]:
     }
 
 
-async def _internal_error(gateway: Gateway, request: HttpRequest, error: Exception) -> Response:
-    # Starlette answers these outside of all middleware, so the id is added here. uvicorn logs the traceback.
-    id = gateway.new_id()
-    gateway.faults.note(_log, error, "a request failed")
-    _log.error("request %s failed: %s", id, type(error).__name__, extra={"request_id": id})
-    return _error_of(request.url.path, defect(error, id))
+_ERROR_HANDLERS: Final[Mapping[Any, ErrorAnswer]] = {
+    ApiError: _api_error,
+    QlmError: _qlm_error,
+    HTTPException: _http_error,
+}

@@ -127,11 +127,11 @@ class LiteralRoutes:
         Args:
             app: The application, which has these routes too.
             routes: Method, path and handler; those with parameters are left to the application.
-            errors: Answers to errors of handlers, by class. Others are left to Starlette.
+            errors: Answers to errors of handlers, by class. Others are raised.
         """
         self._app = app
         self._answers = {(method, path): answer for method, path, answer in routes if _PARAMETER not in path}
-        self._errors = {kind: answer for kind, answer in errors.items() if kind is not Exception}
+        self._errors = errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the call, or pass it on."""

@@ -1,7 +1,6 @@
 """The calls of qlm.v1.Qlm."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from qlm.domain.ports.api_keys import Scope
 from qlm.domain.ports.tracing import GRPC_STATUS, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM
 from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
-from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
+from qlm.gateway.api.errors import STOPPING, ApiError, from_qlm, invalid, unavailable
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import MS_MIN, tier_of
 from qlm.gateway.api.reasons import BY_CLIENT
@@ -36,8 +35,6 @@ from qlm.gateway.sessions.lookup import final_answer, known_request
 from qlm.gateway.sessions.queue_listing import list_queues
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.subscription import Subscription
-
-_log = logging.getLogger(__name__)
 
 SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
@@ -211,9 +208,7 @@ class QlmService(QlmServicer):
         except Exception as error:
             if context.done():  # writing failed because the client has disconnected
                 raise asyncio.CancelledError from error
-            id = self._gateway.new_id()
-            _log.exception("gRPC call %s failed", id, extra={"request_id": id})
-            failure = defect(error, id)
+            failure = self._gateway.failed(error, "gRPC call")
         if _ID_HEADER not in failure.headers:
             failure = replace(failure, headers={**failure.headers, _ID_HEADER: self._gateway.new_id()})
         await refuse(context, failure)

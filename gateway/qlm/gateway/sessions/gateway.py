@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.api.errors import ApiError, defect
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.tasks.memory import TaskMemory
@@ -32,6 +34,8 @@ from qlm.gateway.sessions.publisher import Publisher
 from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
 from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.gateway.webhooks.endpoints import Webhooks
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,18 @@ class Gateway:
     def notifies(self, types: Iterable[str], tenant: str) -> bool:
         """Return whether an endpoint is notified of ends of one of these types of a tenant."""
         return self.webhooks is not None and bool(self.webhooks.receivers(types, tenant))
+
+    def failed(self, error: Exception, what: str) -> ApiError:
+        """Note a defect that ended a call; return the error for its client, under a new id.
+
+        The log has the first of each kind with id and traceback, and the others at level debug.
+        """
+        id, noted = self.new_id(), error
+        if isinstance(error, TimeoutError):  # elsewhere that is a server that is away, which is not logged
+            noted = RuntimeError("a time limit was not handled")
+            noted.__cause__ = error
+        self.faults.note(_log, noted, f"{what} %s failed", id, extra={"request_id": id})
+        return defect(error, id)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

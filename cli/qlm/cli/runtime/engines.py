@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,14 +39,24 @@ from qlm.rct_estimator.roofline.profile import ENGINE as ROOFLINE_ENGINE
 log = logging.getLogger("qlm.cli")
 
 
-def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
-    """Return the host of an instance's engines, without starting any."""
+def model_host(
+    config: Config, instance: InstanceConfig, profiles: Sequence[Profile], withheld: Collection[str] = ()
+) -> ModelHost:
+    """Return the host of an instance's engines, without starting any.
+
+    Args:
+        config: The configuration.
+        instance: The instance.
+        profiles: All profiles.
+        withheld: Names of variables that its engines do not inherit.
+    """
     models = {model.id: model for model in config.models}
     served = _served(config, instance, profiles)
     pools = _host_kv_pools(config, instance, served)
     _warn_of_small_pools(instance, _host_kv_wanted(config, instance, served), pools)
     units = {
-        name: _unit(config, instance, models[name], profile, pools[name]) for name, profile in served.items()
+        name: _unit(config, instance, models[name], profile, pools[name], withheld)
+        for name, profile in served.items()
     }
     costs = operation_costs(config, instance, profiles)
     return ModelHost(
@@ -150,6 +160,7 @@ def _unit(
     model: ModelConfig,
     profile: Profile,
     kv_bytes: int,
+    withheld: Collection[str],
 ) -> ManagedEngine:
     seqs_max = engine_seqs_max(profile, config, model, instance)
     if instance.url is not None:
@@ -182,6 +193,7 @@ def _unit(
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
         sends_objectives=instance.batching is not None,
+        withheld=withheld,
     )
 
 

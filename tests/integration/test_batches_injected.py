@@ -6,13 +6,11 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
-from io import IOBase
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -30,13 +28,11 @@ from qlm.gateway.webhooks import dispatcher
 from qlm.gateway.webhooks.dispatcher import Dispatcher
 from qlm.gateway.webhooks.sender import Sender
 from simulation.injection import Failure, Injector, Site, When, errors_of
+from support.failing_storage import failing_storage
 from support.gateway import MODELS, SystemClock, running_cluster, until
 from support.stored_batches import add_batch
 from support.webhook_world import replace_limits, webhooks
 from support.webhooks import Receiver, receiving
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 SEED: Final = 1
 ENDPOINT: Final = "/v1/completions"
@@ -46,26 +42,6 @@ CONTENT: Final = b"".join(
     orjson.dumps({"custom_id": n, "method": "POST", "url": ENDPOINT, "body": BODY}) + b"\n" for n in LINES
 )
 PORTS: Final = ("store", "broker", "storage")
-
-
-@dataclass(frozen=True, slots=True)
-class FailingStorage(Storage):
-    """Files and batches whose calls are counted, and may fail."""
-
-    injector: Injector = field(default_factory=Injector)
-
-    async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        called: Any = what.func if isinstance(what, partial) else what
-        fail = self.injector.begin(Site("gateway", "storage", called.__name__.lstrip("_")))
-        fail(When.BEFORE)
-        answer = await Storage.call(self, what, *args, **kwargs)
-        try:
-            fail(When.AFTER)
-        except Exception:
-            if isinstance(answer, IOBase):
-                answer.close()  # the answer is lost, and with it the file
-            raise
-        return answer
 
 
 @contextlib.contextmanager
@@ -95,7 +71,7 @@ async def _run_batch(
 ) -> tuple[Counter[str], Counter[str]]:
     plain = storage_in(folder / "files", SystemClock())
     pace = replace(plain.pace, scan_s=0.02, look_s=0.02)
-    storage = FailingStorage(plain.files, plain.batches, plain.limits, pace, injector=injector)
+    storage = failing_storage(replace(plain, pace=pace), injector)
     async with running_cluster(folder) as cluster:
         gateway = create_gateway(
             MODELS,

@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2, status_pb2
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
@@ -32,6 +33,7 @@ async def rpc_gateway(
     tracer: Tracer | None = None,
     rules: AccessRules | None = None,
     connections: ConnectionLimits | None = None,
+    faults: FaultLog | None = None,
 ) -> AsyncIterator[tuple[str, RpcListener]]:
     """Run a gateway that has a gRPC listener only; give its address, and the listener."""
     gateway = create_gateway(
@@ -43,6 +45,7 @@ async def rpc_gateway(
         GatewayId(f"rpc-{uuid.uuid4().hex[:8]}"),
         lambda: RequestId(uuid.uuid4().hex),
         tracer=tracer,
+        faults=faults,
     )
     async with gateway.running():
         listener = RpcListener(gateway, rules, connections)

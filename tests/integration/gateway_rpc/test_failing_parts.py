@@ -10,6 +10,7 @@ from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestState
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import RequestFilter
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
@@ -110,16 +111,24 @@ async def test_a_client_that_leaves_before_its_request_is_queued_leaves_nothing_
     assert record.outcome is Outcome.CANCELLED
 
 
-async def test_a_failure_of_the_gateway_is_internal_and_in_its_log(
-    stub: QlmStub, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_failure_of_the_gateway_is_internal_counted_and_in_its_log(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    counted: list[FaultKind] = []
+
     async def broken(id: RequestId) -> None:
         raise ZeroDivisionError(id)
 
     monkeypatch.setattr(cluster.store, "record", broken)
-    failure = await refusal(stub.Get(pb.GetRequest(id="r")))
+    async with (
+        rpc_gateway(cluster, faults=FaultLog(counted.append)) as (address, _),
+        aio.insecure_channel(address) as channel,
+    ):
+        failure, again = [await refusal(QlmStub(channel).Get(pb.GetRequest(id="r"))) for _ in range(2)]
+    assert counted == [FaultKind.BUG] * 2
     assert (failure.code, failure.reason) == (CODE.INTERNAL, "internal_error")
     assert failure.message == "the gateway failed (ZeroDivisionError); see its log"
     (line,) = (each for each in caplog.records if each.exc_info)
     assert "ZeroDivisionError" in caplog.text
     assert getattr(line, "request_id", "") == failure.trailers["x-request-id"]
+    assert f"gRPC call {again.trailers['x-request-id']} failed: ZeroDivisionError" in caplog.text

@@ -212,7 +212,9 @@ class QlmService(QlmServicer):
             if context.done():  # writing failed because the client has disconnected
                 raise asyncio.CancelledError from error
             id = self._gateway.new_id()
-            _log.exception("gRPC call %s failed", id, extra={"request_id": id})
+            named = {"request_id": id}
+            self._gateway.faults.note(_log, error, "a gRPC call failed", extra=named)
+            _log.error("gRPC call %s failed: %s", id, type(error).__name__, extra=named)
             failure = defect(error, id)
         if _ID_HEADER not in failure.headers:
             failure = replace(failure, headers={**failure.headers, _ID_HEADER: self._gateway.new_id()})

@@ -21,8 +21,8 @@ P = TypeVar("P")
 STREAMS: Final = frozenset({"outputs", "notices", "wakeups", "generate"})
 """Operations that iterate instead of returning an answer."""
 
-NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "wait_failed", "up", "hangs"})
-"""Attributes that ask nothing of a server; the wait for an engine's own end does not fail either."""
+NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "up", "hangs"})
+"""Attributes that ask nothing of a server."""
 
 
 class Site(NamedTuple):

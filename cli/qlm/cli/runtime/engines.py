@@ -31,6 +31,7 @@ from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, launched_adapters, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.domain.shell.faults import FaultLog
 from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.file import profile_text
 from qlm.rct_estimator.profiles.profile import Profile
@@ -40,7 +41,11 @@ log = logging.getLogger("qlm.cli")
 
 
 def model_host(
-    config: Config, instance: InstanceConfig, profiles: Sequence[Profile], withheld: Collection[str] = ()
+    config: Config,
+    instance: InstanceConfig,
+    profiles: Sequence[Profile],
+    withheld: Collection[str] = (),
+    faults: FaultLog | None = None,
 ) -> ModelHost:
     """Return the host of an instance's engines, without starting any.
 
@@ -49,6 +54,7 @@ def model_host(
         instance: The instance.
         profiles: All profiles.
         withheld: Names of variables that its engines do not inherit.
+        faults: Failures of the process.
     """
     models = {model.id: model for model in config.models}
     served = _served(config, instance, profiles)
@@ -64,6 +70,7 @@ def model_host(
         costs=costs.swap,
         host_memory_bytes=costs.host_memory_bytes,
         tiers=[SwapTier(tier) for tier in instance.swap_tiers],
+        faults=faults,
     )
 
 

@@ -253,7 +253,7 @@ async def serve_instance(
         protocol = Agent(
             holder, instance.kind, models, agent_settings(config, instance.batching), costs, gpu_time=gpu_time
         )
-        host = model_host(config, instance, profiles, withheld)
+        host = model_host(config, instance, profiles, withheld, telemetry.faults)
         away = lost = False
         try:
             async with broker_client(backends) as broker:

@@ -30,6 +30,7 @@ from qlm.gateway.webhooks.sender import Sender
 from simulation.injection import Failure, Injector, Site, When, errors_of
 from support.failing_storage import failing_storage
 from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.port_operations import OF_BATCHES
 from support.stored_batches import add_batch
 from support.webhook_world import replace_limits, webhooks
 from support.webhooks import Receiver, receiving
@@ -130,6 +131,7 @@ def failures(calls: Counter[Site], port: str, when: When) -> Iterator[Failure]:
 async def test_a_failed_call_costs_at_most_its_own_line(port: str, when: When) -> None:
     undisturbed = Injector()
     assert await run_batch(undisturbed) == (Counter(LINES), Counter())
+    assert {site.operation for site in undisturbed.calls if site.port == port} >= OF_BATCHES.get(port, set())
     tried = list(failures(undisturbed.calls, port, when))
     assert tried
     hits = 0

@@ -24,6 +24,7 @@ from support.injected_routes import (
     failing_gateway,
     ready,
 )
+from support.port_operations import OF_ROUTES
 
 UNPUBLISHED: Final = {"/admin/v1/plan", "/admin/v1/forecast", "/admin/v1/history"}
 """Routes that answer 404 while no controller has published what they show."""
@@ -147,6 +148,16 @@ async def test_a_failed_call_costs_its_own_request_an_error(world: World, method
             broken[failure] = found
     assert not broken, lines_of(broken)
     assert (await world.http.post("/v1/completions", json=BODY)).status_code == 200
+
+
+async def test_the_routes_call_each_operation_for_which_no_other_test_does(world: World) -> None:
+    made: set[Site] = set()
+    for method, path in ROUTES:
+        await call(world, method, path, None)
+        made |= world.injector.calls.keys()
+    made |= {Site("gateway", "store", ApiKeys.api_keys.__name__)}  # of gateways that ask for keys
+    for port, operations in OF_ROUTES.items():
+        assert {site.operation for site in made if site.port == port} >= operations
 
 
 @EACH_ROUTE

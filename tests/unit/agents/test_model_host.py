@@ -248,6 +248,17 @@ async def test_an_engine_that_does_not_start_is_reported_with_the_reason_and_can
     assert await bench.swap(A) is EngineState.AWAKE
 
 
+async def test_weights_that_are_not_dropped_cost_no_swap() -> None:
+    bench = Bench()
+    await bench.swap(A)
+    await bench.host.prefetch(B)
+    bench.engines[B].fail.add("drop")
+    assert (await bench.host.drop_prefetched(B)).models == ()
+    await bench.host.prefetch(B)
+    assert await bench.swap(B) is EngineState.AWAKE
+    assert bench.counted == [FaultKind.UNAVAILABLE] * 2
+
+
 async def test_the_death_of_the_awake_engine_is_reported() -> None:
     bench = Bench()
     await bench.swap(A)

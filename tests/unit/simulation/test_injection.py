@@ -7,9 +7,11 @@ from random import Random
 import pytest
 
 from qlm.agents.shell.side_effects import TRIES_MAX
-from simulation.injection import EVERY, Failure, Injector, Site, When, errors_of
+from simulation.injection import EVERY, NOT_CALLS, Failure, Injector, Site, When, errors_of
 from simulation.parts import Parts
 from simulation.trial import run_trial
+from support.port_operations import OF_BATCHES, OF_OTHERS, OF_ROUTES, called, operations
+from support.port_operations import PORTS as PORT_PROTOCOLS
 
 SEED = 1
 REQUESTS = 60
@@ -25,16 +27,16 @@ PORTS = (
     ("gpu", "unit"),
 )
 
-TROUBLED = (4, 8, 3, 11)
+TROUBLED = (4, 8, 3, 11, 16, 36)
 """Seeds whose drawn faults lead through the recovery of all shells: what a quiet run never calls."""
 
 RECOVERIES = {
     ("controller", "broker"): {"ack", "get", "publish", "requeue"},
-    ("controller", "store"): {"enqueue"},
-    ("gateway", "store"): {"indexed", "withdraw"},
+    ("controller", "store"): {"end_waiting", "enqueue", "waiting"},
+    ("gateway", "store"): {"indexed", "unwatch", "withdraw"},
     ("gpu", "broker"): {"publish", "requeue"},
     ("gpu", "engine"): {"abort", "healthy", "sleep", "wake"},
-    ("gpu", "store"): {"demote", "park", "release", "report_refused_agent", "resume"},
+    ("gpu", "store"): {"demote", "park", "release", "report_refused_agent", "reregister", "resume"},
     ("gpu", "unit"): {"close", "stop"},
 }
 """Operations that only these runs call."""
@@ -135,6 +137,15 @@ def test_calls_that_fail_again_and_again_cost_at_most_their_own_requests(part: s
 def test_troubled_runs_make_the_calls_of_recovery() -> None:
     found = {(site.part, site.port, site.operation) for site in recoveries()}
     assert found >= {(*port, each) for port, operations in RECOVERIES.items() for each in operations}
+
+
+@pytest.mark.parametrize("port", PORT_PROTOCOLS)
+def test_each_operation_of_a_port_has_a_test_that_lets_it_fail(port: str) -> None:
+    """A new operation fails here until one of the trials calls it, or the table names another test."""
+    tried = called(port, (site.operation for site in (*calls(), *recoveries()) if site.port == port))
+    elsewhere = [each.get(port, set()) for each in (OF_ROUTES, OF_BATCHES, OF_OTHERS)]
+    assert not set.intersection(tried, set().union(*elsewhere)), "the table names what trials call"
+    assert operations(port) - NOT_CALLS == tried.union(*elsewhere)
 
 
 @pytest.mark.parametrize("seed", TROUBLED)

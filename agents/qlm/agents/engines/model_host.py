@@ -241,7 +241,10 @@ class ModelHost:
 
     async def _drop(self, model: ModelId) -> None:
         self._memory.dropped(model)
-        await self._engines[model].drop_prefetched()
+        try:
+            await self._engines[model].drop_prefetched()
+        except Exception as error:  # it costs memory that the kernel takes back, and no swap
+            self._faults.note(log, error, "the prefetched weights of %s are not dropped", model)
 
     def _prefetched(self, requested: ModelId | None = None, *, refused: bool = False) -> WeightsPrefetched:
         return WeightsPrefetched(models=tuple(self._memory.prefetched), requested=requested, refused=refused)

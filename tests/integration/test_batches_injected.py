@@ -6,13 +6,11 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
-from io import IOBase
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -30,13 +28,12 @@ from qlm.gateway.webhooks import dispatcher
 from qlm.gateway.webhooks.dispatcher import Dispatcher
 from qlm.gateway.webhooks.sender import Sender
 from simulation.injection import Failure, Injector, Site, When, errors_of
+from support.failing_storage import failing_storage
 from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.port_operations import OF_BATCHES
 from support.stored_batches import add_batch
 from support.webhook_world import replace_limits, webhooks
 from support.webhooks import Receiver, receiving
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 SEED: Final = 1
 ENDPOINT: Final = "/v1/completions"
@@ -46,26 +43,6 @@ CONTENT: Final = b"".join(
     orjson.dumps({"custom_id": n, "method": "POST", "url": ENDPOINT, "body": BODY}) + b"\n" for n in LINES
 )
 PORTS: Final = ("store", "broker", "storage")
-
-
-@dataclass(frozen=True, slots=True)
-class FailingStorage(Storage):
-    """Files and batches whose calls are counted, and may fail."""
-
-    injector: Injector = field(default_factory=Injector)
-
-    async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        called: Any = what.func if isinstance(what, partial) else what
-        fail = self.injector.begin(Site("gateway", "storage", called.__name__.lstrip("_")))
-        fail(When.BEFORE)
-        answer = await Storage.call(self, what, *args, **kwargs)
-        try:
-            fail(When.AFTER)
-        except Exception:
-            if isinstance(answer, IOBase):
-                answer.close()  # the answer is lost, and with it the file
-            raise
-        return answer
 
 
 @contextlib.contextmanager
@@ -95,7 +72,7 @@ async def _run_batch(
 ) -> tuple[Counter[str], Counter[str]]:
     plain = storage_in(folder / "files", SystemClock())
     pace = replace(plain.pace, scan_s=0.02, look_s=0.02)
-    storage = FailingStorage(plain.files, plain.batches, plain.limits, pace, injector=injector)
+    storage = failing_storage(replace(plain, pace=pace), injector)
     async with running_cluster(folder) as cluster:
         gateway = create_gateway(
             MODELS,
@@ -154,6 +131,7 @@ def failures(calls: Counter[Site], port: str, when: When) -> Iterator[Failure]:
 async def test_a_failed_call_costs_at_most_its_own_line(port: str, when: When) -> None:
     undisturbed = Injector()
     assert await run_batch(undisturbed) == (Counter(LINES), Counter())
+    assert {site.operation for site in undisturbed.calls if site.port == port} >= OF_BATCHES.get(port, set())
     tried = list(failures(undisturbed.calls, port, when))
     assert tried
     hits = 0

@@ -22,10 +22,12 @@ from contract.suites.store.values import (
     metadata,
 )
 from qlm.domain.errors import NotLeadingError, StoreDataError
+from qlm.domain.formats.api_keys import encode_api_key
 from qlm.domain.ids import ControllerId
 from qlm.domain.lease_answer import Granted
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
@@ -196,3 +198,25 @@ async def test_an_unreadable_heartbeat_costs_the_view_of_its_instance_only(
     await alive(store, B)
     await client.hset(f"{store._prefix}instance:a", "status", b"{}")
     assert [each.id for each in (await store.view()).instances] == [B.instance]
+
+
+async def test_a_damaged_api_key_hides_no_other_and_is_logged_once(
+    store: RedisStore, client: redis.asyncio.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    revoked, kept, new = (
+        ApiKey(id=f"key_{n}", digest=str(n) * 64, tenant="a", scopes=(Scope.INFER,), created_ns=n)
+        for n in range(3)
+    )
+    for key in (revoked, kept):
+        await store.add_api_key(key)
+    for damage in (b"", b"{}", b"[1]", b"\xff", b'{"scopes": 7}', encode_api_key(new)[:-9]):
+        await client.hset(f"{store._prefix}api_keys", "key_d", damage)
+        assert await store.api_keys() == [revoked, kept]
+    await store.remove_api_key(revoked.id)
+    await store.add_api_key(new)
+    assert await store.api_keys() == [kept, new]
+    assert caplog.text.count("the API key 'key_d' is not used") == 1
+    assert await store.remove_api_key("key_d")
+    await client.set(f"{store._prefix}api_keys", b"")
+    with pytest.raises(StoreDataError, match="WRONGTYPE"):
+        await store.api_keys()

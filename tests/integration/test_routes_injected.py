@@ -3,47 +3,28 @@
 The routes are those of the code; a new one fails here until it is known how it is called.
 """
 
-import contextlib
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
-import orjson
 import pytest
 
-from qlm.gateway.files.disk.storage import storage_in
-from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
-from simulation.injection import Failure, Injector, Site, When, errors_of
-from support.dead_letters import move_to_dead_letters
-from support.gateway import Cluster, SystemClock, running_cluster
-from support.requests import a_request
-
-BODY: Final[dict[str, Any]] = {"model": "emulated", "prompt": "Hi", "max_tokens": 2}
-MESSAGES: Final[dict[str, Any]] = {
-    "model": "emulated",
-    "messages": [{"role": "user", "content": "Hi"}],
-    "max_tokens": 2,
-}
-RESPONSE: Final[dict[str, Any]] = {"model": "emulated", "input": "Hi", "max_output_tokens": 2}
-LINE: Final = (
-    orjson.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": BODY}) + b"\n"
+from qlm.domain.ports.api_keys import ApiKeys
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.keys import key_ring
+from simulation.injection import ERRORS, EVERY, Failure, Site, When, errors_of
+from support.gateway import until
+from support.injected_routes import (
+    BODY,
+    PORTS,
+    ROUTES,
+    World,
+    call,
+    failing_gateway,
+    ready,
 )
-FORM: Final[dict[str, Any]] = {"files": {"file": ("in.jsonl", LINE)}, "data": {"purpose": "batch"}}
-
-SENT: Final[dict[str, dict[str, Any]]] = {
-    "/v1/chat/completions": {"json": MESSAGES},
-    "/v1/completions": {"json": BODY},
-    "/v1/responses": {"json": RESPONSE},
-    "/v1/messages": {"json": MESSAGES},
-    "/v1/messages/count_tokens": {"json": {name: MESSAGES[name] for name in ("model", "messages")}},
-    "/tokenize": {"json": {"model": "emulated", "prompt": "Hi"}},
-    "/detokenize": {"json": {"model": "emulated", "tokens": [72]}},
-    "/admin/v1/keys": {"json": {"tenant": "a"}},
-}
-"""What is sent to routes that take a body, but for those that need an object first."""
+from support.port_operations import OF_ROUTES
 
 UNPUBLISHED: Final = {"/admin/v1/plan", "/admin/v1/forecast", "/admin/v1/history"}
 """Routes that answer 404 while no controller has published what they show."""
@@ -51,131 +32,40 @@ UNPUBLISHED: Final = {"/admin/v1/plan", "/admin/v1/forecast", "/admin/v1/history
 PROBES: Final = {"/health", "/readyz"}
 """Routes that answer 503 with the state of each part."""
 
-ROUTES: Final = [(method, path) for method, path, _ in (*PUBLIC_ROUTES, *ADMIN_ROUTES)]
+CUT_OFF: Final = {"/v1/files/{id}/content"}
+"""Routes that cut their answer off, which has begun, if they cannot go on."""
 
+READ_KEYS: Final = {"/admin/v1/keys", "/admin/v1/store"}
+"""Routes that read the API keys for their answer, too."""
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """A gateway whose calls may fail, and clients of its two listeners."""
+OUTAGE_S: Final = 0.2
+WITHOUT_END: Final = 1_000_000
 
-    cluster: Cluster
-    injector: Injector
-    http: httpx.AsyncClient
-    admin: httpx.AsyncClient
-
-    def client(self, path: str) -> httpx.AsyncClient:
-        """Return the client of the listener that serves a route."""
-        return self.admin if path.startswith(("/admin/", "/metrics")) else self.http
+EACH_ROUTE: Final = pytest.mark.parametrize(
+    ("method", "path"), ROUTES, ids=[f"{method} {path}" for method, path in ROUTES]
+)
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    injector = Injector()
-    storage = storage_in(tmp_path / "files", SystemClock())
-    async with running_cluster(tmp_path) as cluster, contextlib.AsyncExitStack() as stack:
-        store, broker = cluster.store, injector.wrap("gateway", "broker", cluster.broker)
-        cluster.store = injector.wrap("gateway", "store", store)
-        url = await cluster.gateway(broker=broker, storage=storage)
-        cluster.store = store
-
-        async def client(base_url: str) -> httpx.AsyncClient:
-            return await stack.enter_async_context(httpx.AsyncClient(base_url=base_url, timeout=30))
-
-        yield World(cluster, injector, await client(url), await client(cluster.admin_urls[url]))
+    async with failing_gateway(tmp_path) as made:
+        yield made
 
 
-async def ended(world: World, path: str, body: dict[str, Any]) -> str:
-    """Send a request, and return its id once it is answered."""
-    answer = await world.http.post(path, json=body)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"] if path == "/v1/responses" else answer.headers["x-request-id"])
+@pytest.fixture
+async def watchful(tmp_path: Path) -> AsyncIterator[World]:
+    """A gateway that notices soon that a server is back."""
+    async with failing_gateway(tmp_path, limits=GatewayLimits(view_interval_s=0.05)) as made:
+        yield made
 
 
-async def an_answer(world: World) -> str:
-    return await ended(world, "/v1/completions", BODY)
-
-
-async def a_response(world: World) -> str:
-    return await ended(world, "/v1/responses", RESPONSE | {"background": True})
-
-
-async def a_file(world: World) -> str:
-    answer = await world.http.post("/v1/files", **FORM)
-    return str(answer.json()["id"])
-
-
-async def a_batch(world: World) -> str:
-    answer = await world.http.post("/v1/batches", json=await batch_body(world))
-    return str(answer.json()["id"])
-
-
-async def a_letter(world: World) -> str:
-    await move_to_dead_letters(world.cluster.broker, a_request(uuid.uuid4().hex, model="emulated"))
-    return str((await world.admin.get("/admin/v1/dead")).json()["letters"][-1]["id"])
-
-
-async def a_key(world: World) -> str:
-    await world.admin.post("/admin/v1/keys", json={"tenant": "a"})
-    return str((await world.admin.get("/admin/v1/keys")).json()["keys"][-1]["id"])
-
-
-async def a_model(world: World) -> str:
-    return "emulated"
-
-
-async def an_instance(world: World) -> str:
-    return "gpu-0"
-
-
-OBJECTS: Final[dict[str, Callable[[World], Awaitable[str]]]] = {
-    "/v1/responses/": a_response,
-    "/v1/models/": a_model,
-    "/v1/requests/": an_answer,
-    "/v1/files/": a_file,
-    "/v1/batches/": a_batch,
-    "/admin/v1/requests/": an_answer,
-    "/admin/v1/instances/": an_instance,
-    "/admin/v1/dead/": a_letter,
-    "/admin/v1/batches/": a_batch,
-    "/admin/v1/keys/": a_key,
-}
-"""How the object is made that a route names, by the beginning of its path."""
-
-
-async def batch_body(world: World) -> dict[str, Any]:
-    return {
-        "input_file_id": await a_file(world),
-        "endpoint": "/v1/completions",
-        "completion_window": "1h",
-    }
-
-
-async def sent_to(world: World, method: str, path: str) -> tuple[str, dict[str, Any]]:
-    """Make what a route names and needs; return its URL and what is sent there."""
-    url = path
-    if "{" in path:
-        before, _, rest = path.partition("{")
-        url = before + await OBJECTS[before](world) + rest.partition("}")[2]
-    elif path == "/admin/v1/dead" or path == "/admin/v1/dead/retry":
-        await a_letter(world)
-    if (method, path) == ("POST", "/v1/files"):
-        return url, FORM
-    if (method, path) == ("POST", "/v1/batches"):
-        return url, {"json": await batch_body(world)}
-    if method != "POST":
-        return url, {}
-    return url, SENT.get(path, {"json": {}})
-
-
-async def call(world: World, method: str, path: str, failure: Failure | None) -> httpx.Response:
-    """Call a route; its calls are counted from zero, and one of them may fail."""
-    url, sent = await sent_to(world, method, path)
-    world.injector.calls.clear()
-    world.injector.failure = failure
-    try:
-        return await world.client(path).request(method, url, **sent)
-    finally:
-        world.injector.failure = None
+@pytest.fixture
+async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """A gateway that asks for API keys, and reads them for each call."""
+    monkeypatch.setattr(key_ring, "FRESH_S", 0.0)
+    monkeypatch.setattr(key_ring, "READS_APART_S", 0.0)
+    async with failing_gateway(tmp_path, keys_required=True) as made:
+        yield made
 
 
 def failures(calls: dict[Site, int]) -> Iterator[Failure]:
@@ -186,10 +76,34 @@ def failures(calls: dict[Site, int]) -> Iterator[Failure]:
                 yield Failure(site, error, when, first=0, count=1)
 
 
-def wrong(answer: httpx.Response, path: str, failure: Failure) -> str | None:
+def outages() -> Iterator[Failure]:
+    """Yield an outage of each port by each kind of failure."""
+    for port in PORTS:
+        for error in ERRORS[port]:
+            yield Failure(Site("gateway", port, EVERY), error, When.BEFORE, first=0, count=WITHOUT_END)
+
+
+async def found_wrong(
+    world: World, method: str, path: str, failure: Failure, lasting_s: float = 3600.0
+) -> str | None:
+    """Call a route in an outage; return how the answer is not as documented."""
+    try:
+        answer = await call(world, method, path, failure, lasting_s)
+    except httpx.RemoteProtocolError as error:
+        return None if path in CUT_OFF else f"cut off: {error}"
+    except httpx.TransportError as error:
+        return f"no answer: {error!r}"
+    return wrong(answer, path, failure, world.injector.hits)
+
+
+def wrong(answer: httpx.Response, path: str, failure: Failure, hits: int) -> str | None:
     """Return how an answer to a call that failed is not as documented."""
     code = answer.status_code
-    if code < 500 or path in PROBES:
+    if path == "/healthz":
+        return None if code == 200 else f"the process answers: {answer.text}"
+    if path in PROBES:
+        return wrong_probe(answer, failure.site.port, hits)
+    if code < 500:
         return None
     if not {"message", "type"} <= set(answer.json().get("error", {})):
         return f"{code} without an error: {answer.text}"
@@ -200,14 +114,90 @@ def wrong(answer: httpx.Response, path: str, failure: Failure) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES, ids=[f"{method} {path}" for method, path in ROUTES])
+def wrong_probe(answer: httpx.Response, port: str, hits: int) -> str | None:
+    """Return how a probe is not honest: it names the part that failed, and says whether all are well."""
+    code = answer.status_code
+    if code not in (200, 503) or answer.headers["content-type"] != "application/json":
+        return f"{code}, no state of parts: {answer.text}"
+    state = answer.json()
+    well = all(state[part] == "ok" for part in ("broker", "store", "sessions"))
+    if (code == 200, state["status"] == "ok") != (well, well):
+        return f"{code} for {answer.text}"
+    if hits and port in state and state[port] == "ok":
+        return f"the {port} is well though its probe failed: {answer.text}"
+    return None
+
+
+def lines_of(broken: dict[Failure, str]) -> str:
+    """Return a line for each failure that broke something."""
+    return "\n".join(f"{failure}: {found}" for failure, found in broken.items())
+
+
+def known(answer: httpx.Response, path: str) -> bool:
+    """Return whether a call without failures is answered as it should be."""
+    return answer.status_code == 404 if path in UNPUBLISHED else answer.is_success
+
+
+@EACH_ROUTE
 async def test_a_failed_call_costs_its_own_request_an_error(world: World, method: str, path: str) -> None:
     undisturbed = await call(world, method, path, None)
-    known = undisturbed.status_code == 404 if path in UNPUBLISHED else undisturbed.is_success
-    assert known, f"how is it called? {undisturbed.text}"
+    assert known(undisturbed, path), f"how is it called? {undisturbed.text}"
     broken = {}
     for failure in failures(dict(world.injector.calls)):
-        if found := wrong(await call(world, method, path, failure), path, failure):
+        if found := await found_wrong(world, method, path, failure):
             broken[failure] = found
-    assert not broken, "\n".join(f"{failure}: {found}" for failure, found in broken.items())
+    assert not broken, lines_of(broken)
     assert (await world.http.post("/v1/completions", json=BODY)).status_code == 200
+
+
+async def test_the_routes_call_each_operation_for_which_no_other_test_does(world: World) -> None:
+    made: set[Site] = set()
+    for method, path in ROUTES:
+        await call(world, method, path, None)
+        made |= world.injector.calls.keys()
+    made |= {Site("gateway", "store", ApiKeys.api_keys.__name__)}  # of gateways that ask for keys
+    for port, operations in OF_ROUTES.items():
+        assert {site.operation for site in made if site.port == port} >= operations
+
+
+@EACH_ROUTE
+async def test_an_outage_costs_what_is_asked_while_it_lasts(watchful: World, method: str, path: str) -> None:
+    broken = {}
+    for failure in outages():
+        await until(lambda: ready(watchful))
+        if found := await found_wrong(watchful, method, path, failure, OUTAGE_S):
+            broken[failure] = found
+    assert not broken, lines_of(broken)
+    await until(lambda: ready(watchful))
+    assert known(await call(watchful, method, path, None), path)
+
+
+@EACH_ROUTE
+async def test_keys_that_are_known_count_whatever_the_failure_of_their_read(
+    guarded: World, method: str, path: str
+) -> None:
+    assert known(await call(guarded, method, path, None), path)
+    site = Site("gateway", "store", ApiKeys.api_keys.__name__)
+    broken = {}
+    for failure in failures({site: 1}):
+        answer = await call(guarded, method, path, failure)
+        if path not in READ_KEYS and not known(answer, path):
+            broken[failure] = f"{answer.status_code}: {answer.text}"
+        elif found := wrong(answer, path, failure, guarded.injector.hits):
+            broken[failure] = found
+    assert not broken, lines_of(broken)
+
+
+@pytest.mark.parametrize("error", ERRORS["store"])
+async def test_unknown_keys_are_not_wrong_while_keys_cannot_be_read(
+    guarded: World, error: type[Exception]
+) -> None:
+    """A gateway that knows none yet, too, says 503 and not 401."""
+    read = Site("gateway", "store", ApiKeys.api_keys.__name__)
+    asked = [(guarded.http, "/v1/models"), (guarded.admin, "/admin/v1/queues")]
+    for headers, well in (({}, 200), ({"authorization": "Bearer sk-qlm-unknown"}, 401)):
+        guarded.injector.begin_anew(Failure(read, error, When.BEFORE, 0, WITHOUT_END))
+        refused = [await client.get(path, headers=headers) for client, path in asked]
+        assert [(each.status_code, each.headers.get("retry-after")) for each in refused] == [(503, "1")] * 2
+        guarded.injector.begin_anew(None)
+        assert [(await client.get(path, headers=headers)).status_code for client, path in asked] == [well] * 2

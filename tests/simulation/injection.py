@@ -21,8 +21,8 @@ P = TypeVar("P")
 STREAMS: Final = frozenset({"outputs", "notices", "wakeups", "generate"})
 """Operations that iterate instead of returning an answer."""
 
-NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "wait_failed", "up", "hangs"})
-"""Attributes that ask nothing of a server; the wait for an engine's own end does not fail either."""
+NOT_CALLS: Final = frozenset({"append_now", "get_now", "lease_now", "engine", "up", "hangs"})
+"""Attributes that ask nothing of a server."""
 
 
 class Site(NamedTuple):
@@ -31,6 +31,10 @@ class Site(NamedTuple):
     part: str
     port: str
     operation: str
+
+
+EVERY: Final = "*"
+"""In place of an operation: all calls of a port, one after the other, as while its server is away."""
 
 
 class When(StrEnum):
@@ -91,7 +95,14 @@ class Injector:
     def __init__(self, failure: Failure | None = None) -> None:
         self.failure = failure
         self.calls: Counter[Site] = Counter()
+        self._of_ports: Counter[Site] = Counter()
         self.hits = 0
+
+    def begin_anew(self, failure: Failure | None) -> None:
+        """Count all calls from zero, and make those of another failure raise."""
+        self.failure, self.hits = failure, 0
+        self.calls.clear()
+        self._of_ports.clear()
 
     def wrap(self, part: str, port: str, served: P) -> P:
         """Return a port whose calls are counted, and may fail."""
@@ -102,16 +113,20 @@ class Injector:
         number = self.calls[site]
         self.calls[site] += 1
         failure = self.failure
-        if failure is None or failure.site != site:
+        whole_port = site._replace(operation=EVERY)
+        if failure is not None and failure.site == whole_port:
+            number = self._of_ports[whole_port]
+            self._of_ports[whole_port] += 1
+        elif failure is None or failure.site != site:
             return _nothing
         if not failure.first <= number < failure.first + failure.count:
             return _nothing
-        return lambda when: self._fail(failure, when)
+        return lambda when: self._fail(failure, when, site.operation)
 
-    def _fail(self, failure: Failure, when: When) -> None:
+    def _fail(self, failure: Failure, when: When, operation: str) -> None:
         if when is failure.when:
             self.hits += 1
-            raise failure.error(f"injected {when} {failure.site.operation}")
+            raise failure.error(f"injected {when} {operation}")
 
 
 def _nothing(when: When) -> None:

@@ -5,7 +5,7 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import Any, Final
 
@@ -24,11 +24,16 @@ OF_ALL: Final = OF_EVERY_ROUTE | {("404", "not_found"), ("405", "method_not_allo
 """Errors that every route may answer with."""
 
 
+OF_KEYS: Final = frozenset({("503", "store_unavailable")})
+"""Errors of every route that asks for an API key, while keys cannot be read."""
+
+
 class Watched:
     """An application of which each answer is compared with the reference."""
 
-    def __init__(self, app: ASGIApp, problems: list[str]) -> None:
+    def __init__(self, app: ASGIApp, problems: list[str], *, asks_for_keys: bool = False) -> None:
         self._app = app
+        self._known = OF_ALL | (OF_KEYS if asks_for_keys else set())
         self._problems = problems
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +60,7 @@ class Watched:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
         where = f"{scope['method']} {scope['path']} {start['status']}"
-        found = undescribed(method, scope["path"], start["status"], headers, body)
+        found = undescribed(method, scope["path"], start["status"], headers, body, self._known)
         self._problems.extend(f"{where}: {each}" for each in found)
 
 
@@ -74,7 +79,12 @@ def route_of(method: str, path: str) -> Route | None:
 
 
 def undescribed(
-    method: str, path: str, status: int, headers: Mapping[str, str], body: bytes
+    method: str,
+    path: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    of_all: Set[tuple[str, str]] = OF_ALL,
 ) -> Iterator[str]:
     """Yield what of an answer is not as the reference says."""
     yield from (f"header {name}" for name in headers.keys() - ANSWER_HEADERS - USUAL)
@@ -89,15 +99,19 @@ def undescribed(
         # Another status than 200 may be both, a shape and an error.
         found = [list(differences(content, each, "")) for each in shapes if each is not None]
         if not found or min(map(len, found)) > 0:
-            yield from _error(route, status, content) if status >= 400 else min(found, default=["its status"])
+            yield from (
+                _error(route, status, content, of_all)
+                if status >= 400
+                else min(found, default=["its status"])
+            )
 
 
-def _error(route: Route | None, status: int, content: Any) -> Iterator[str]:
+def _error(route: Route | None, status: int, content: Any, of_all: Set[tuple[str, str]]) -> Iterator[str]:
     shape = MessageErrorAnswer if route is not None and route.path.startswith("/v1/messages") else ErrorAnswer
     if wrong := list(differences(content, shape, "")):
         yield from wrong
         return
-    known = OF_ALL | (set() if route is None else {each[:2] for each in route.errors})
+    known = of_all | (set() if route is None else {each[:2] for each in route.errors})
     if (str(status), code := content["error"]["code"]) not in known:
         yield f"code {code}"
 

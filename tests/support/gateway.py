@@ -259,13 +259,17 @@ class Cluster:
             faults=faults,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
-        url = await self._serve(app, limited)
-        self.admin_urls[url] = await self._serve(admin_app_of(app.state.gateway, admin_rules))
+        keys_required = rules is not None and rules.keys_required
+        url = await self._serve(app, limited, asks_for_keys=keys_required)
+        admin_app = admin_app_of(app.state.gateway, admin_rules)
+        self.admin_urls[url] = await self._serve(admin_app, asks_for_keys=keys_required)
         return url
 
-    async def _serve(self, app: Starlette, limited: Connections | None = None) -> str:
+    async def _serve(
+        self, app: Starlette, limited: Connections | None = None, *, asks_for_keys: bool = False
+    ) -> str:
         server = create_server(app, "127.0.0.1", 0, shutdown_s=1, connections=limited)
-        server.config.app = Watched(app, self.undescribed)
+        server.config.app = Watched(app, self.undescribed, asks_for_keys=asks_for_keys)
         return await self.stack.enter_async_context(serving(server))
 
 

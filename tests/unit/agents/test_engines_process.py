@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,11 @@ def states(tmp_path: Path) -> Path:
 async def make(tmp_path: Path, states: Path) -> AsyncIterator[Callable[..., EngineProcess]]:
     made: list[EngineProcess] = []
 
-    def build(*command: str, **env: str) -> EngineProcess:
-        made.append(EngineProcess("e", command, env=env, log_file=tmp_path / "log", state_folder=states))
+    def build(*command: str, withheld: Collection[str] = (), **env: str) -> EngineProcess:
+        log = tmp_path / "log"
+        made.append(
+            EngineProcess("e", command, env=env, log_file=log, state_folder=states, withheld=withheld)
+        )
         return made[-1]
 
     yield build
@@ -427,15 +430,16 @@ async def test_an_engine_gets_no_secret_of_the_deployment(
     make: Callable[..., EngineProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard between agent and engine has them neither; what is meant for engines arrives."""
-    for name in ("QLM_BROKER", "QLM_STORE", "QLM_ANYTHING", "RAY_AUTH_TOKEN", "HF_TOKEN"):
+    secrets = ("QLM_BROKER", "QLM_STORE", "QLM_ANYTHING", "RAY_AUTH_TOKEN", "REPORTS_SECRET")
+    for name in (*secrets, "HF_TOKEN"):
         monkeypatch.setenv(name, f"secret of {name}")
     guard = "open(f'/proc/{os.getppid()}/environ').read()"
     dump = f"import json, os; print(json.dumps([dict(os.environ), {guard}]))"
-    engine = make(sys.executable, "-c", dump, QLM_MEANT="configured")
+    engine = make(sys.executable, "-c", dump, withheld=("REPORTS_SECRET", "NOT_SET"), QLM_MEANT="configured")
     await engine.start()
     end = await asyncio.wait_for(asyncio.shield(engine.exited), WAIT_S)
     own, of_the_guard = json.loads((tmp_path / "log").read_text())
     assert (own["HF_TOKEN"], own["QLM_MEANT"], end.return_code) == ("secret of HF_TOKEN", "configured", 0)
     assert {name for name in own if name.startswith("QLM_")} == {"QLM_MEANT", MARKER_VARIABLE}
-    assert "RAY_AUTH_TOKEN" not in own
-    assert not {"secret of QLM_", "secret of RAY_"} & set(re.findall("secret of [A-Z]+_", of_the_guard))
+    assert not own.keys() & {"RAY_AUTH_TOKEN", "REPORTS_SECRET"}
+    assert not {f"secret of {name}" for name in secrets} & set(re.findall("secret of [A-Z_]+", of_the_guard))

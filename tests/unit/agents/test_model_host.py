@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
+from qlm.agents.engines import model_host
 from qlm.agents.engines.model_host import ModelHost
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.rct_estimator.host_memory import SwapCost
+from support.flaky import until
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 WARM_ONLY = SwapCost(weights_bytes=10)
@@ -27,6 +30,7 @@ class FakeEngine:
         self.calls = calls
         self.fail: set[str] = set()
         self.dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.failed_waits: list[Exception] = []
         self.going_to_sleep = asyncio.Event()
         self.asleep = asyncio.Event()
         self.asleep.set()
@@ -54,6 +58,8 @@ class FakeEngine:
         self._do("close")
 
     async def wait_failed(self) -> str:
+        if self.failed_waits:
+            raise self.failed_waits.pop()
         return await self.dead
 
     async def prefetch(self) -> bool:
@@ -91,9 +97,13 @@ class Bench:
     def __init__(self, *, host_memory_bytes: int = 100, cost: SwapCost = WARM_ONLY) -> None:
         self.calls: list[str] = []
         self.changes: list[EngineChanged | WeightsPrefetched] = []
+        self.counted: list[FaultKind] = []
         self.engines = {model: FakeEngine(model, self.calls) for model in (A, B, C)}
         self.host = ModelHost(
-            self.engines, costs=dict.fromkeys((A, B, C), cost), host_memory_bytes=host_memory_bytes
+            self.engines,
+            costs=dict.fromkeys((A, B, C), cost),
+            host_memory_bytes=host_memory_bytes,
+            faults=FaultLog(self.counted.append),
         )
         self.host.subscribe(self.changes.append)
 
@@ -238,6 +248,17 @@ async def test_an_engine_that_does_not_start_is_reported_with_the_reason_and_can
     assert await bench.swap(A) is EngineState.AWAKE
 
 
+async def test_weights_that_are_not_dropped_cost_no_swap() -> None:
+    bench = Bench()
+    await bench.swap(A)
+    await bench.host.prefetch(B)
+    bench.engines[B].fail.add("drop")
+    assert (await bench.host.drop_prefetched(B)).models == ()
+    await bench.host.prefetch(B)
+    assert await bench.swap(B) is EngineState.AWAKE
+    assert bench.counted == [FaultKind.UNAVAILABLE] * 2
+
+
 async def test_the_death_of_the_awake_engine_is_reported() -> None:
     bench = Bench()
     await bench.swap(A)
@@ -252,6 +273,22 @@ async def test_the_death_of_the_awake_engine_is_reported() -> None:
     await reported.wait()
     assert bench.changes[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="killed by signal 9")
     assert bench.host.engine() is None
+
+
+async def test_the_death_of_an_engine_is_reported_although_waits_for_it_failed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(model_host, "WATCH_AGAIN_S", 0.001)
+    bench = Bench()
+    bench.engines[A].failed_waits = [ZeroDivisionError(), EngineUnavailableError("away"), ZeroDivisionError()]
+    await bench.swap(A)
+    await until(lambda: not bench.engines[A].failed_waits)
+    bench.host.subscribe(bench.changes.append)
+    bench.engines[A].dead.set_result("killed by signal 9")
+    await until(lambda: bench.host.engine() is None and bench.changes)
+    assert bench.changes[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="killed by signal 9")
+    assert bench.counted == [FaultKind.BUG, FaultKind.UNAVAILABLE, FaultKind.BUG]
+    assert caplog.text.count("the end of the engine of a would not be noticed") == 1
 
 
 async def test_an_engine_that_stands_still_is_stopped_reported_and_can_be_started_again() -> None:

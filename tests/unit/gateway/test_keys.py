@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
-from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.errors import InvalidValueError, StoreDataError, StoreUnavailableError
 from qlm.domain.formats.durations import duration_s
 from qlm.domain.ports.api_keys import ApiKey, Scope
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.gateway.api.callers import Headers
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.access import AccessRules
@@ -35,15 +36,18 @@ class Clock:
 
 
 class Store(MemoryApiKeys):
-    """Keys in memory that count how often they are read, and may be away."""
+    """Keys in memory that count how often they are read, and may be away or fail otherwise."""
 
     reads = 0
     away = False
+    error: Exception | None = None
 
     async def api_keys(self) -> Sequence[ApiKey]:
         self.reads += 1
         if self.away:
             raise StoreUnavailableError("away")
+        if self.error is not None:
+            raise self.error
         return await super().api_keys()
 
 
@@ -61,8 +65,14 @@ async def store() -> Store:
 
 
 @pytest.fixture
-def ring(store: Store, clock: Clock) -> KeyRing:
-    return KeyRing(store, clock)
+def counted() -> list[FaultKind]:
+    """Failures that were counted."""
+    return []
+
+
+@pytest.fixture
+def ring(store: Store, clock: Clock, counted: list[FaultKind]) -> KeyRing:
+    return KeyRing(store, clock, FaultLog(counted.append))
 
 
 def headers(**given: str) -> Headers:
@@ -107,6 +117,47 @@ async def test_known_keys_count_for_a_while_without_the_store(
     assert await ring.find(SECRET) == KEY
     clock.now_s += 1
     with pytest.raises(StoreUnavailableError):
+        await ring.find(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (StoreUnavailableError("away"), FaultKind.UNAVAILABLE),
+        (StoreDataError("WRONGTYPE of confidential"), FaultKind.REFUSED),
+        (ZeroDivisionError("confidential"), FaultKind.BUG),
+    ],
+)
+async def test_known_keys_count_for_a_while_whatever_the_failure(
+    ring: KeyRing,
+    store: Store,
+    clock: Clock,
+    error: Exception,
+    kind: FaultKind,
+    counted: list[FaultKind],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert await ring.find(SECRET) == KEY
+    store.error = error
+    for _ in range(3):
+        clock.now_s += FRESH_S
+        assert await ring.find(SECRET) == KEY
+    with pytest.raises(StoreUnavailableError) as unknown:
+        await ring.find("sk-qlm-new")
+    clock.now_s += STALE_MAX_S
+    with pytest.raises(StoreUnavailableError) as stale:
+        await ring.find(SECRET)
+    assert not any("confidential" in str(each.value) for each in (unknown, stale))
+    assert caplog.text.count("the API keys cannot be read") == (kind is not FaultKind.UNAVAILABLE)
+    assert counted == [kind] * 4, "the call with an unknown key shares the failed read"
+    store.error = None
+    clock.now_s += FRESH_S
+    assert await ring.find(SECRET) == KEY
+
+
+async def test_a_first_read_that_fails_is_no_wrong_key(ring: KeyRing, store: Store) -> None:
+    store.error = StoreDataError("WRONGTYPE")
+    with pytest.raises(StoreUnavailableError, match="the API keys cannot be read"):
         await ring.find(SECRET)
 
 
@@ -239,3 +290,10 @@ async def test_a_deployment_that_needs_keys_and_has_none_is_warned(store: Store)
     assert await missing_keys(store, NOW_NS, required=False) == ()
     (warning,) = await missing_keys(store, NOW_NS, required=True)
     assert "qlm keys create" in warning
+
+
+async def test_a_deployment_whose_keys_are_damaged_is_warned(store: Store) -> None:
+    store.error = StoreDataError("WRONGTYPE")
+    assert await missing_keys(store, NOW_NS, required=False) == ()
+    (warning,) = await missing_keys(store, NOW_NS, required=True)
+    assert "the API keys cannot be read: WRONGTYPE" in warning

@@ -6,9 +6,12 @@ from random import Random
 
 import pytest
 
-from simulation.injection import Failure, Injector, Site, When, errors_of
+from qlm.agents.shell.side_effects import TRIES_MAX
+from simulation.injection import EVERY, NOT_CALLS, Failure, Injector, Site, When, errors_of
 from simulation.parts import Parts
 from simulation.trial import run_trial
+from support.port_operations import OF_BATCHES, OF_OTHERS, OF_ROUTES, called, operations
+from support.port_operations import PORTS as PORT_PROTOCOLS
 
 SEED = 1
 REQUESTS = 60
@@ -24,19 +27,23 @@ PORTS = (
     ("gpu", "unit"),
 )
 
-TROUBLED = (4, 8, 3, 11)
+TROUBLED = (4, 8, 3, 11, 16, 36)
 """Seeds whose drawn faults lead through the recovery of all shells: what a quiet run never calls."""
 
 RECOVERIES = {
     ("controller", "broker"): {"ack", "get", "publish", "requeue"},
-    ("controller", "store"): {"enqueue"},
-    ("gateway", "store"): {"indexed", "withdraw"},
+    ("controller", "store"): {"end_waiting", "enqueue", "waiting"},
+    ("gateway", "store"): {"indexed", "unwatch", "withdraw"},
     ("gpu", "broker"): {"publish", "requeue"},
     ("gpu", "engine"): {"abort", "healthy", "sleep", "wake"},
-    ("gpu", "store"): {"demote", "park", "release", "report_refused_agent", "resume"},
+    ("gpu", "store"): {"demote", "park", "release", "report_refused_agent", "reregister", "resume"},
     ("gpu", "unit"): {"close", "stop"},
 }
 """Operations that only these runs call."""
+
+OPERATION_OUTAGE_MAX = 5
+PORT_OUTAGE_MAX = 30
+"""Calls in a row that fail, at most: silent requests are looked up every 4 s, and clients wait for 35 s."""
 
 HIT = "bad ends have a reason"
 """The only claim that a failure may break: the request of the failed call ends with an error."""
@@ -87,6 +94,23 @@ def broken_by(failure: Failure, seed: int = SEED, *, with_faults: bool = False) 
     return others + (ends if len(ends) > injector.hits else [])
 
 
+def outages(part: str, port: str) -> Iterator[Failure]:
+    """Yield failures of several calls in a row, after which all work: of each operation, and of the port."""
+    sites = {site: count for site, count in calls().items() if (site.part, site.port) == (part, port)}
+    for site, count in sorted(sites.items()):
+        yield from in_a_row(site, count, OPERATION_OUTAGE_MAX)
+    yield from in_a_row(Site(part, port, EVERY), sum(sites.values()), PORT_OUTAGE_MAX)
+
+
+def in_a_row(site: Site, count: int, calls_max: int) -> Iterator[Failure]:
+    """Yield one failure of each kind of some calls in a row."""
+    for error in errors_of(site):
+        chance = Random(f"{SEED} {site} {error.__name__} in a row")
+        # After so many bugs at one side effect an agent ends, and its process starts another.
+        longest = TRIES_MAX - 1 if issubclass(error, ZeroDivisionError) else calls_max
+        yield Failure(site, error, When.BEFORE, chance.randrange(count), chance.randint(2, longest))
+
+
 def lines_of(broken: dict[Failure, list[str]]) -> str:
     """Return a line for each failure that broke something."""
     return "\n".join(f"{failure}: {wrong[0]}" for failure, wrong in broken.items())
@@ -104,9 +128,31 @@ def test_a_failed_call_costs_at_most_its_own_request(part: str, port: str) -> No
     assert not broken, lines_of(broken)
 
 
+@pytest.mark.parametrize(("part", "port"), PORTS, ids=map("-".join, PORTS))
+def test_calls_that_fail_again_and_again_cost_at_most_their_own_requests(part: str, port: str) -> None:
+    broken = {failure: wrong for failure in outages(part, port) if (wrong := broken_by(failure))}
+    assert not broken, lines_of(broken)
+
+
 def test_troubled_runs_make_the_calls_of_recovery() -> None:
     found = {(site.part, site.port, site.operation) for site in recoveries()}
     assert found >= {(*port, each) for port, operations in RECOVERIES.items() for each in operations}
+
+
+@pytest.mark.parametrize("port", PORT_PROTOCOLS)
+def test_each_operation_of_a_port_has_a_test_that_lets_it_fail(port: str) -> None:
+    """A new operation fails here until one of the trials calls it, or the table names another test."""
+    tried = called(port, (site.operation for site in (*calls(), *recoveries()) if site.port == port))
+    elsewhere = [each.get(port, set()) for each in (OF_ROUTES, OF_BATCHES, OF_OTHERS)]
+    assert not set.intersection(tried, set().union(*elsewhere)), "the table names what trials call"
+    assert operations(port) - NOT_CALLS == tried.union(*elsewhere)
+
+
+@pytest.mark.parametrize("seed", TROUBLED)
+def test_the_end_of_an_engine_is_noticed_although_waits_for_it_failed(seed: int) -> None:
+    waits = list(drawn(seed, Site("gpu", "unit", "wait_failed"), 3))
+    broken = {failure: wrong for failure in waits if (wrong := broken_by(failure, seed, with_faults=True))}
+    assert not broken, lines_of(broken)
 
 
 @pytest.mark.parametrize(("part", "port"), RECOVERIES, ids=map("-".join, RECOVERIES))

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ class LaunchedEngine:
         folder: For logs and state files.
         weights: Cache of the files that its starts and reloads read; None if they cannot be prefetched.
         sends_objectives: It has a batch policy, to which each call tells its objective.
+        withheld: Names of variables that it does not inherit: they have secrets of the deployment.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class LaunchedEngine:
         ready_timeout_s: float,
         weights: WeightsCache | None = None,
         sends_objectives: bool = False,
+        withheld: Collection[str] = (),
     ) -> None:
         self._name = name
         self._weights = weights
         self._sends_objectives = sends_objectives
+        self._withheld = frozenset(withheld)
         self._model = model
         self._command = command
         self._seqs_max = seqs_max
@@ -79,6 +82,7 @@ class LaunchedEngine:
             env=command.env,
             log_file=self._folder / "logs" / f"{self._name}.log",
             state_folder=self._folder / "engines",
+            withheld=self._withheld,
         )
         self._engine = VllmEngine(
             f"http://127.0.0.1:{port}",

@@ -7,7 +7,7 @@ it (cold). Engines start one at a time.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from qlm.agents.core.costs.host_memory import ASLEEP_AS, HostMemory
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
@@ -15,11 +15,14 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import Engine
-from qlm.domain.shell.faults import text_of
+from qlm.domain.shell.faults import FaultLog, text_of
 from qlm.domain.shell.tasks import end_tasks
 from qlm.rct_estimator.host_memory import ALL_TIERS, SwapCost
 
 log = logging.getLogger("qlm.agents")
+
+WATCH_AGAIN_S: Final = 1.0
+"""Pause before an engine whose watch failed is watched again."""
 
 
 class EngineHost(Protocol):
@@ -111,6 +114,7 @@ class ModelHost:
         costs: Host memory that each sleeping model takes, and time that it saves.
         host_memory_bytes: Memory for sleeping models and prefetched weights files.
         tiers: Allowed sleep tiers.
+        faults: Failures of the process.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class ModelHost:
         costs: Mapping[ModelId, SwapCost],
         host_memory_bytes: int,
         tiers: Collection[SwapTier] = ALL_TIERS,
+        faults: FaultLog | None = None,
     ) -> None:
         self._engines = engines
         self._memory = HostMemory(costs, host_memory_bytes, tiers)
@@ -128,6 +133,7 @@ class ModelHost:
         self._awake: ModelId | None = None
         self._failure_watches: dict[ModelId, asyncio.Task[None]] = {}
         self._swapping = asyncio.Lock()
+        self._faults = faults or FaultLog()
 
     def subscribe(self, on_change: Callable[[EngineChanged | WeightsPrefetched], None]) -> None:
         """Report every change that is not the result of a call to `on_change`."""
@@ -235,7 +241,10 @@ class ModelHost:
 
     async def _drop(self, model: ModelId) -> None:
         self._memory.dropped(model)
-        await self._engines[model].drop_prefetched()
+        try:
+            await self._engines[model].drop_prefetched()
+        except Exception as error:  # it costs memory that the kernel takes back, and no swap
+            self._faults.note(log, error, "the prefetched weights of %s are not dropped", model)
 
     def _prefetched(self, requested: ModelId | None = None, *, refused: bool = False) -> WeightsPrefetched:
         return WeightsPrefetched(models=tuple(self._memory.prefetched), requested=requested, refused=refused)
@@ -269,7 +278,16 @@ class ModelHost:
         await self._fail(model, reason)
 
     async def _watch_failure(self, model: ModelId) -> None:
-        await self._fail(model, await self._engines[model].wait_failed())
+        await self._fail(model, await self._failure(model))
+
+    async def _failure(self, model: ModelId) -> str:
+        """Wait until an engine has failed, whatever the wait meets; return the reason."""
+        while True:
+            try:
+                return await self._engines[model].wait_failed()
+            except Exception as error:
+                self._faults.note(log, error, "the end of the engine of %s would not be noticed", model)
+                await asyncio.sleep(WATCH_AGAIN_S)
 
     async def _fail(self, model: ModelId, reason: str) -> None:
         if self._awake == model:

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,8 +48,9 @@ class EngineProcess:
 
     Args:
         name: For messages and the state file.
-        env: Variables added to the agent's own, of which the engine gets all but those of QLM and the token
-            of Ray: the addresses of broker and store have passwords.
+        env: Variables added to the agent's own, of which the engine gets all but those of QLM, the token of
+            Ray, and those withheld: the addresses of broker and store have passwords.
+        withheld: Names of further variables with secrets of the deployment.
         log_file: Receives the engine's output; appended to.
         state_folder: Folder in which later agents find orphans; one for all agents of a machine.
     """
@@ -62,12 +63,14 @@ class EngineProcess:
         env: Mapping[str, str],
         log_file: Path,
         state_folder: Path,
+        withheld: Collection[str] = (),
     ) -> None:
         self.name = name
         self.log_file = log_file
         self.exited: asyncio.Future[EngineExit] = asyncio.get_running_loop().create_future()
         self._command = tuple(command)
         self._env = dict(env)
+        self._withheld = frozenset(withheld)
         self._marker = secrets.token_hex(16)
         self._state_file = state_folder / f"{name.replace('/', '_')}-{self._marker}.json"
         self._guard: asyncio.subprocess.Process | None = None
@@ -86,7 +89,7 @@ class EngineProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**_inherited(os.environ), **self._env},
+                env={**_inherited(os.environ, self._withheld), **self._env},
                 start_new_session=True,
             )  # fmt: skip
         self._watch = asyncio.create_task(self._wait(self._guard))
@@ -158,5 +161,9 @@ class EngineProcess:
         self.exited.set_result(EngineExit(code, self._log_tail()))
 
 
-def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(OWN_PREFIXES)}
+def _inherited(environment: Mapping[str, str], withheld: Collection[str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in withheld and not name.startswith(OWN_PREFIXES)
+    }

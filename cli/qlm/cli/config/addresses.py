@@ -1,8 +1,13 @@
-"""Keys with secrets: addresses of RabbitMQ and Redis, the admin token. The environment has precedence."""
+"""Keys with secrets: addresses of RabbitMQ and Redis, the admin token; variables with secrets.
 
-from collections.abc import Mapping
+The environment has precedence over the file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel
 
 from qlm.cli.config.errors import ConfigError
 from qlm.domain.shown import shown, without_password
@@ -13,6 +18,28 @@ VARIABLES: Final[Mapping[str, str]] = {
     "admin.token": "QLM_ADMIN_TOKEN",
 }
 """Environment variable that replaces each key of the configuration file."""
+
+NAMING: Final = "_env"
+"""End of the keys that name a variable of the environment with a secret."""
+
+
+def secret_variables(section: BaseModel) -> frozenset[str]:
+    """Return the names of all variables with secrets that a configuration names."""
+    return frozenset(_named(section))
+
+
+def _named(value: object) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        for key, inner in value:
+            if key.endswith(NAMING) and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _named(inner)
+    elif isinstance(value, Mapping):
+        yield from _named(tuple(value.values()))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for inner in value:
+            yield from _named(inner)
 
 
 def of_environment(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.process import EngineProcess
+from qlm.cli.config.addresses import secret_variables
 from qlm.cli.config.fleet import ModelConfig
 from qlm.cli.config.serving import RenderConfig
 from qlm.cli.config.settings import Config
@@ -88,6 +89,7 @@ async def _launched(
             env=command.env,
             log_file=config.data_dir / "logs" / f"{name}.log",
             state_folder=config.data_dir / "engines",
+            withheld=secret_variables(config),
         )
 
     supervision = asyncio.create_task(keep_running(f"the render tier of {model.id}", make, restarts))

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, launched_adapters, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.domain.shell.faults import FaultLog
 from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.file import profile_text
 from qlm.rct_estimator.profiles.profile import Profile
@@ -39,14 +40,29 @@ from qlm.rct_estimator.roofline.profile import ENGINE as ROOFLINE_ENGINE
 log = logging.getLogger("qlm.cli")
 
 
-def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
-    """Return the host of an instance's engines, without starting any."""
+def model_host(
+    config: Config,
+    instance: InstanceConfig,
+    profiles: Sequence[Profile],
+    withheld: Collection[str] = (),
+    faults: FaultLog | None = None,
+) -> ModelHost:
+    """Return the host of an instance's engines, without starting any.
+
+    Args:
+        config: The configuration.
+        instance: The instance.
+        profiles: All profiles.
+        withheld: Names of variables that its engines do not inherit.
+        faults: Failures of the process.
+    """
     models = {model.id: model for model in config.models}
     served = _served(config, instance, profiles)
     pools = _host_kv_pools(config, instance, served)
     _warn_of_small_pools(instance, _host_kv_wanted(config, instance, served), pools)
     units = {
-        name: _unit(config, instance, models[name], profile, pools[name]) for name, profile in served.items()
+        name: _unit(config, instance, models[name], profile, pools[name], withheld)
+        for name, profile in served.items()
     }
     costs = operation_costs(config, instance, profiles)
     return ModelHost(
@@ -54,6 +70,7 @@ def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Prof
         costs=costs.swap,
         host_memory_bytes=costs.host_memory_bytes,
         tiers=[SwapTier(tier) for tier in instance.swap_tiers],
+        faults=faults,
     )
 
 
@@ -150,6 +167,7 @@ def _unit(
     model: ModelConfig,
     profile: Profile,
     kv_bytes: int,
+    withheld: Collection[str],
 ) -> ManagedEngine:
     seqs_max = engine_seqs_max(profile, config, model, instance)
     if instance.url is not None:
@@ -182,6 +200,7 @@ def _unit(
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
         sends_objectives=instance.batching is not None,
+        withheld=withheld,
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from qlm.agents.core.node_placement import Resources, emulated_resources, gpu_resources, resources_to_offer
 from qlm.agents.ray.cluster import AgentSpec, RayCluster
 from qlm.agents.ray.supervisor import Supervisor
+from qlm.cli.config.addresses import secret_variables
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.fleet import InstanceConfig
 from qlm.cli.config.listeners.admin import AdminConfig
@@ -76,16 +77,26 @@ def agent_spec(
 ) -> AgentSpec:
     """Return the specification of the agent of an instance."""
     own = _of_instance(_absolute(config), instance)
+    secrets = tuple(sorted(secret_variables(config)))
     return AgentSpec(
         instance=instance.id,
         resources=resources_of(config, instance),
-        work=functools.partial(run_agent, own, log_level, log_format=log_format),
-        config_hash=_config_hash(own),
+        work=functools.partial(run_agent, own, log_level, log_format=log_format, withheld=secrets),
+        config_hash=_config_hash(own, secrets),
     )
 
 
-async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> None:
-    """Run the agent of a configuration's only instance until it is drained, in a process of Ray."""
+async def run_agent(
+    config: Config, log_level: int, log_format: LogFormat, withheld: Collection[str] = ()
+) -> None:
+    """Run the agent of a configuration's only instance until it is drained, in a process of Ray.
+
+    Args:
+        config: What the agent reads of the configuration.
+        log_level: Level of its log.
+        log_format: Format of its log.
+        withheld: Names of variables that its engines do not inherit, from the whole configuration.
+    """
     log_to_stderr(log_level, log_format)
     _remove_thread_limit_of_ray()
     (instance,) = config.instances
@@ -104,7 +115,9 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
                     backends = await stack.enter_async_context(telemetry.health.watching(opened))
                     await kill_orphaned_engines(config)
                     # Ray would start a new process again and again.
-                    await serve_instance(config, instance, backends, profiles, clock, telemetry, patient=True)
+                    await serve_instance(
+                        config, instance, backends, profiles, clock, telemetry, withheld, patient=True
+                    )
                     return
             except QlmError as error:
                 if str(error) != said:  # an outage is one line, not one for each try
@@ -147,8 +160,9 @@ def _absolute(config: Config) -> Config:
     return config.model_copy(update=here)
 
 
-def _config_hash(config: Config) -> str:
-    text = json.dumps([version("qlm-serving"), config.model_dump(mode="json")], sort_keys=True)
+def _config_hash(config: Config, secrets: Sequence[str]) -> str:
+    read = [version("qlm-serving"), config.model_dump(mode="json"), *secrets]
+    text = json.dumps(read, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
@@ -15,6 +15,7 @@ from qlm.agents.engines.orphans import kill_orphans
 from qlm.agents.shell.idle_log import idle_log
 from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
+from qlm.cli.config.addresses import secret_variables
 from qlm.cli.config.fleet import InstanceConfig
 from qlm.cli.config.listeners.access import for_operators, monitor_rules
 from qlm.cli.config.settings import Config
@@ -146,7 +147,8 @@ async def serve(
             tasks.append(asyncio.create_task(_control(config, backends, profiles, clock, telemetry)))
         for instance in config.instances:
             if instance.id in roles.instances:
-                work = serve_instance(config, instance, backends, profiles, clock, telemetry)
+                secrets = secret_variables(config)
+                work = serve_instance(config, instance, backends, profiles, clock, telemetry, secrets)
                 tasks.append(asyncio.create_task(work))
         if beside is not None:
             tasks.append(asyncio.create_task(beside(backends, telemetry.faults)))
@@ -228,6 +230,7 @@ async def serve_instance(
     profiles: tuple[Profile, ...],
     clock: SystemClock,
     telemetry: Telemetry,
+    withheld: Collection[str],
     *,
     patient: bool = False,
 ) -> None:
@@ -240,6 +243,7 @@ async def serve_instance(
         profiles: All profiles.
         clock: The clock.
         telemetry: Metrics and traces of the process.
+        withheld: Names of variables that its engines do not inherit.
         patient: Wait while another agent has the lease of the instance.
 
     Raises:
@@ -253,7 +257,7 @@ async def serve_instance(
         protocol = Agent(
             holder, instance.kind, models, agent_settings(config, instance.batching), costs, gpu_time=gpu_time
         )
-        host = model_host(config, instance, profiles)
+        host = model_host(config, instance, profiles, withheld, telemetry.faults)
         away = lost = False
         try:
             async with broker_client(backends) as broker:

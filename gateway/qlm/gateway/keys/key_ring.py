@@ -8,6 +8,7 @@ from typing import Final
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ports.api_keys import ApiKey, ApiKeys
 from qlm.domain.ports.clock import Clock
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.keys.secret import digest_of
 
 _log = logging.getLogger(__name__)
@@ -16,24 +17,28 @@ FRESH_S: Final = 2.0
 """Age at which the known keys are read again: a revoked key is refused everywhere after this time."""
 
 STALE_MAX_S: Final = 60.0
-"""Age up to which the known keys count while the shared state is away."""
+"""Age up to which the known keys count while they cannot be read, whatever the failure."""
 
 READS_APART_S: Final = 0.1
 """Time between two reads for keys that are not known: wrong ones cost the shared state no more."""
+
+_UNREADABLE: Final = "the API keys cannot be read"
 
 
 class KeyRing:
     """The API keys of a deployment, as read lately."""
 
-    def __init__(self, store: ApiKeys, clock: Clock) -> None:
+    def __init__(self, store: ApiKeys, clock: Clock, faults: FaultLog) -> None:
         """Know no key yet.
 
         Args:
             store: Where the keys are.
             clock: The time.
+            faults: Receives failed reads.
         """
         self._store = store
         self._clock = clock
+        self._faults = faults
         self._by_digest: Mapping[str, ApiKey] = {}
         self._read_ns: int | None = None
         self._failed: tuple[int, StoreUnavailableError] | None = None
@@ -71,9 +76,11 @@ class KeyRing:
                 now_ns = self._clock.now_ns()
             try:
                 keys = await self._store.api_keys()
-            except StoreUnavailableError as error:
-                self._failed = self._clock.now_ns(), error
-                self._go_on_without(error, age_s)
+            except Exception as error:
+                self._faults.note(_log, error, _UNREADABLE)
+                failed = _in_words_for_clients(error)
+                self._failed = self._clock.now_ns(), failed
+                self._go_on_without(failed, age_s)
                 return
             if self._by_digest and not keys:
                 _log.error(
@@ -91,3 +98,8 @@ class KeyRing:
     def _age_s(self, now_ns: int) -> float:
         # abs: after the clock was set back, the keys must not stay as they are for that time.
         return float("inf") if self._read_ns is None else abs(now_ns - self._read_ns) / 1e9
+
+
+def _in_words_for_clients(error: Exception) -> StoreUnavailableError:
+    """Return the error of a failed read for clients: without words on damaged data or a bug."""
+    return error if isinstance(error, StoreUnavailableError) else StoreUnavailableError(_UNREADABLE)

@@ -1,17 +1,21 @@
 """Warning of a deployment that asks for API keys and has none, such as one whose shared state was emptied."""
 
+from qlm.domain.errors import StoreDataError
 from qlm.domain.ports.api_keys import ApiKeys, Scope
 
 
 async def missing_keys(store: ApiKeys, now_ns: int, *, required: bool) -> tuple[str, ...]:
-    """Return a warning if clients need an API key and there is none that is valid.
+    """Return a warning if clients need an API key and there is none that is valid, or they are damaged.
 
     Raises:
         StoreUnavailableError: The keys cannot be read.
     """
     if not required:
         return ()
-    keys = await store.api_keys()
+    try:
+        keys = await store.api_keys()
+    except StoreDataError as error:
+        return (f"http.api_keys is required, and the API keys cannot be read: {error}",)
     if any(Scope.INFER in key.scopes and not key.expired(now_ns) for key in keys):
         return ()
     if keys:

@@ -181,7 +181,7 @@ def create_gateway(
         started_ns=clock.now_ns(),
         configured=configured,
         render_tiers=render_tiers,
-        keys=KeyRing(store, clock),
+        keys=KeyRing(store, clock, faults),
         storage=storage,
         families=Families(intake, hub, store, served, encoder, limits),
         webhooks=webhooks,

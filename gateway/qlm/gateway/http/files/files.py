@@ -19,7 +19,7 @@ from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.files.common import caller_tenant, file_not_found, not_listed, page_limit, storage_of
-from qlm.gateway.http.files.upload import Upload, receive
+from qlm.gateway.http.files.upload import Upload, receive, skip_body
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
 
@@ -39,7 +39,11 @@ _CHUNK_BYTES: Final = 256 * 1024
 async def create_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:
     """Answer POST /v1/files: a file, kept for a time."""
     storage, tenant = storage_of(gateway), caller_tenant(request)
-    incoming = await storage.call(storage.files.incoming, tenant)
+    try:
+        incoming = await storage.call(storage.files.incoming, tenant)
+    except Exception:
+        await skip_body(request)
+        raise
     try:
         upload = await receive(
             request, lambda data: storage.call(incoming.write, data), storage.limits.file_bytes_max

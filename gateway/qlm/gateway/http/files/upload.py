@@ -13,7 +13,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
-from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, invalid
@@ -89,6 +88,14 @@ async def receive(request: HttpRequest, write: Write, bytes_max: int) -> Upload:
         await end_tasks([feed, read])
 
 
+async def skip_body(request: HttpRequest) -> None:
+    """Read, for a while, the body of a call that fails: most clients read no answer before all is sent."""
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_SKIP_S):
+            async for _ in request.stream():
+                pass
+
+
 async def _feed(request: HttpRequest, content: StreamReader, flow: _Flow) -> None:
     try:
         async for part in request.stream():
@@ -133,7 +140,7 @@ async def _store(part: BodyPartReader, write: Write, bytes_max: int) -> int:
             raise ApiError(status=413, message=message, param="file", code="file_too_large", headers=close)
         try:
             await write(bytes(chunk))
-        except StorageUnavailableError:
+        except Exception:
             await _skip(part)
             raise
     return size

@@ -1,0 +1,43 @@
+"""Operations of each port, and where failures are injected into those that no simulated trial calls."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from qlm.agents.engines.model_host import ManagedEngine
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.engine import Engine
+from qlm.domain.ports.published import PublishedKind
+from qlm.domain.ports.store import Store
+
+PORTS: Final = {"store": Store, "broker": Broker, "engine": Engine, "unit": ManagedEngine}
+
+OF_ROUTES: Final = {
+    "store": {
+        *("add_api_key", "api_keys", "ask_drain", "erase", "leader", "queue_position", "records"),
+        *("refused_agents", "remove_api_key", "unplaced", "warnings"),
+    },
+    "broker": {"pick"},
+}
+"""Operations that the routes of a gateway call (tests/integration/test_routes_injected.py)."""
+
+OF_BATCHES: Final = {"store": {"add_end", "claim_ends", "settle_end"}}
+"""Operations that batches and webhooks call (tests/integration/test_batches_injected.py)."""
+
+OF_OTHERS: Final = {
+    "store": {"report_unplaced", "close"},
+    "broker": {"delete_unused", "close"},
+    "engine": {"load", "close"},
+    "unit": {"prefetch", "drop_prefetched"},
+}
+"""Operations of Ray's supervisor, of rare turns of a controller, of swaps ahead of time, and of the end."""
+
+
+def operations(port: str) -> set[str]:
+    """Return all that a port can be asked for."""
+    return {name for name in dir(PORTS[port]) if not name.startswith("_")}
+
+
+def called(port: str, names: Iterable[str]) -> set[str]:
+    """Return the operations of a port among names of calls, which may end with what is published."""
+    made = set(names)
+    return {name for name in operations(port) if made & {name, *(f"{name}_{kind}" for kind in PublishedKind)}}

@@ -16,7 +16,7 @@ OF_ROUTES: Final = {
         *("add_api_key", "api_keys", "ask_drain", "erase", "leader", "queue_position", "records"),
         *("refused_agents", "remove_api_key", "unplaced", "warnings"),
     },
-    "broker": {"pick"},
+    "broker": {"pick", "probe"},
 }
 """Operations that the routes of a gateway call (tests/integration/test_routes_injected.py)."""
 

@@ -158,7 +158,7 @@ async def _measure(
         if profiler is not None:
             profiler.disable()
         thread_s = time.thread_time()
-        await traffic.pass_time(turns_s[-1] + pause_s(turns_s[-1], settings.min_interval_s))
+        await traffic.pass_time(turns_s[-1] + pause_s(loop.decided_s, settings.min_interval_s))
         traffic_s += time.thread_time() - thread_s
     loop_s = time.process_time() - begun_s - traffic_s
     passed_s = (traffic.clock.now - begun_ns) / 1e9

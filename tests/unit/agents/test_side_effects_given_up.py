@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from qlm.agents.shell import side_effects
-from qlm.agents.shell.side_effects import TRIES_MAX, SideEffects
+from qlm.agents.shell.side_effects import TRIES_AGAIN, TRIES_MAX, SideEffects
 from qlm.broker import codec
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
@@ -80,8 +80,8 @@ class Bench:
         self.counted: list[FaultKind] = []
         self.leased: dict[str, tuple[Delivery, Epoch]] = {}
         self.errors: dict[str, Exception] = {}
-        self._own = queues.broker()
-        self.broker = Defective(self._own, hits, self.errors)
+        self.own = queues.broker()
+        self.broker = Defective(self.own, hits, self.errors)
         self.agent_store = Defective(self.store, hits, self.errors)
         self.effects = SideEffects(
             HOLDER.instance,
@@ -96,7 +96,7 @@ class Bench:
         """Publish and lease both requests."""
         for request in (HIT, SPARED):
             await self.others.publish(QUEUE, codec.encode_request(request))
-            (delivery,) = await self._own.get(QUEUE, 1)
+            (delivery,) = await self.own.get(QUEUE, 1)
             granted = await self.store.lease(request.metadata(), HOLDER, None)
             assert isinstance(granted, Granted)
             self.leased[request.id] = delivery, granted.lease.epoch
@@ -115,7 +115,7 @@ class Bench:
     async def close_agent(self) -> None:
         """End the agent's connection: its messages return."""
         self.worker.cancel()
-        await self._own.close()
+        await self.own.close()
 
     async def waiting(self) -> list[str]:
         """Take all messages out of the class queue; return the requests that they are of."""
@@ -162,12 +162,12 @@ async def test_a_message_that_cannot_be_acknowledged_holds_up_no_other(
     assert await bench.waiting() == [HIT.id], "delivered again; its lease says that it has ended"
 
 
-async def test_a_defect_that_has_not_passed_is_not_waited_for_at_each_effect(bench: Bench) -> None:
+async def test_a_defect_that_has_not_passed_is_not_waited_for_as_long_at_each_effect(bench: Bench) -> None:
     bench.errors["ack"] = KeyError("tag")
     for _ in range(20):
         bench.effects.put(Ack(delivery=bench.leased[HIT.id][0]))
     await asyncio.wait_for(bench.effects.finished(), 10)
-    assert bench.broker.calls.count("ack") == TRIES_MAX + 19
+    assert bench.broker.calls.count("ack") == TRIES_MAX + 19 * TRIES_AGAIN
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,23 @@ async def test_what_is_left_undone_leaves_the_message_to_the_broker(
     assert not bench.worker.done()
     assert await bench.waiting() == [SPARED.id]
     assert await bench.others.depth(hold_queue(HOLDER.instance)) == 0
+    await bench.close_agent()
+    assert await bench.waiting() == [HIT.id]
+
+
+async def test_the_second_message_of_a_request_is_kept_if_the_first_cannot_be_renewed(bench: Bench) -> None:
+    first, _ = bench.leased[HIT.id]
+    await bench.others.publish(QUEUE, codec.encode_request(HIT))
+    (second,) = await bench.own.get(QUEUE, 1)
+    await bench.own.ack(first)  # its channel was lost, and the second is the same message again
+    bench.errors["publish"] = KeyError("x")
+    for effect in (
+        RenewDelivery(delivery=first),
+        Ack(delivery=second),
+        Ack(delivery=bench.leased[SPARED.id][0]),
+    ):
+        bench.effects.put(effect)
+    await asyncio.wait_for(bench.effects.finished(), 10)
     await bench.close_agent()
     assert await bench.waiting() == [HIT.id]
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.policy.fallback import PlanTooSlowError
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.published_plan import published_plan_from_plain
 from qlm.store.embedded.memory import MemoryStore
@@ -305,3 +307,29 @@ async def test_a_large_view_is_planned_off_the_loop_and_a_small_one_on_it(
     await bench.loop.run_once()
     assert bench.loop_was_free == [False, True], "at first there were no groups to count"
     assert len(await bench.planned()) == 3
+
+
+def compute(seconds: float) -> None:
+    ends_s = time.thread_time() + seconds
+    while time.thread_time() < ends_s:
+        pass
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_pause_follows_what_decision_and_planner_compute_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def computing(problem: Problem) -> Plan:
+        compute(0.15)
+        if fails:
+            raise PlanTooSlowError("too slow")
+        return plan_edf(problem)
+
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request())
+    monkeypatch.setattr(bench.loop._planner, "_planner", computing)
+    other = threading.Thread(target=compute, args=(0.4,))
+    other.start()
+    await bench.loop.run_once()
+    other.join()
+    assert 0.15 <= bench.loop.decided_s < 0.4

@@ -33,11 +33,23 @@ def test_messages_of_the_check_before_that_are_still_unknown_are_read_at_once() 
 def test_a_small_surplus_of_a_queue_that_others_join_is_read_in_proportion_to_the_length_of_the_queue() -> (
     None
 ):
-    for depth, seconds in ((100, 4), (1000, 30), (10_000, 300)):
+    for depth, seconds in ((100, 4), (1000, 30), (10_000, 300), (100_000, 600)):
         watch, check = SurplusWatch(), 0
         while not watch.suspects({Q: depth}, {Q: Counted(depth - 1, depth + 100 * check)}, check * 2 * S):
             check += 1
         assert check * 2 == pytest.approx(seconds, abs=2)
+
+
+def test_checks_in_which_requests_have_just_left_do_not_hide_a_surplus() -> None:
+    watch, known = SurplusWatch(), Counted(999, 10**9)
+    seen = [
+        check
+        for check in range(60)
+        if watch.suspects(
+            {Q: 1000 if check % 4 else 999}, {Q: known._replace(accepted=10**9 + check)}, check * 2 * S
+        )
+    ]
+    assert 30 / 2 <= seen[0] <= 40
 
 
 def test_a_queue_that_is_read_without_a_repair_has_longer_and_longer_pauses() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from starlette.requests import Request
@@ -197,3 +197,14 @@ async def test_a_client_that_leaves_while_a_read_hangs_holds_up_no_other(storage
     late.cancel()
     assert not held_up
     await until(lambda: file.closed)
+
+
+@pytest.mark.parametrize("error", [ValueError("closed"), LookupError("key"), RuntimeError("no thread")])
+async def test_a_bug_of_the_storage_is_no_mistake_in_the_form(error: Exception) -> None:
+    class Broken:
+        def write(self, data: bytes) -> None:
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        await received(part(b'name="file"; filename="f"'), cast(Incoming, Broken()))
+    assert raised.value is error

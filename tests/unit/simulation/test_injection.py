@@ -106,8 +106,8 @@ def in_a_row(site: Site, count: int, calls_max: int) -> Iterator[Failure]:
     """Yield one failure of each kind of some calls in a row."""
     for error in errors_of(site):
         chance = Random(f"{SEED} {site} {error.__name__} in a row")
-        # After so many bugs at one side effect an agent ends, and its process starts another.
-        longest = TRIES_MAX - 1 if issubclass(error, ZeroDivisionError) else calls_max
+        # A bug lasts until a side effect is given up, and hits few after it.
+        longest = TRIES_MAX + 1 if issubclass(error, ZeroDivisionError) else calls_max
         yield Failure(site, error, When.BEFORE, chance.randrange(count), chance.randint(2, longest))
 
 

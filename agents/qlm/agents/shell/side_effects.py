@@ -8,7 +8,7 @@ from typing import Final
 from qlm.agents.core.side_effects import Services, SideEffect, calls
 from qlm.broker import codec
 from qlm.broker.topology import DEAD
-from qlm.domain.actions import Demote, Return
+from qlm.domain.actions import Ack, Demote, RenewDelivery, Return
 from qlm.domain.errors import DeliveryLostError, UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.agent_store import AgentStore
@@ -26,6 +26,9 @@ RETRY_S: Final = 0.5
 TRIES_MAX: Final = 3
 """Failures of one effect for another reason after which it is given up."""
 
+TRIES_AGAIN: Final = 2
+"""The same while the last effect of its type was given up."""
+
 
 class SideEffects:
     """Queue of side effects with one worker, which keeps their order; `run` works until cancelled.
@@ -35,7 +38,8 @@ class SideEffects:
 
     One that a defect keeps failing is given up, which costs its request at most, and the agent goes on. A
     message that is not acknowledged is not lost: the broker delivers it again when the connection of this
-    agent closes. Until then no agent can pull it, and the defect does not come back with it.
+    agent closes, or its time for an acknowledgement is over. Until then no agent can pull it, and the defect
+    does not come back with it.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class SideEffects:
         self._effects: asyncio.Queue[SideEffect] = asyncio.Queue()
         self._published = False
         self._tries = 0
+        self._unrenewed = False
         self._broken: set[type[SideEffect]] = set()
         self._reported: set[type[SideEffect]] = set()
         self._services: Services[Awaitable[object]] = Services(
@@ -82,6 +87,11 @@ class SideEffects:
 
     async def _executed(self, effect: SideEffect) -> bool:
         """Execute one effect; False if it must be retried."""
+        if self._unrenewed and isinstance(effect, Ack):
+            # Of two messages of a request one was to be renewed, and perhaps it is lost: keep the other.
+            self._unrenewed = False
+            return True
+        self._unrenewed = False
         try:
             for call in calls(effect, self._instance, self._services):
                 await self._unless_damaged(effect, call)
@@ -91,8 +101,8 @@ class SideEffects:
             if self._is_away(effect, error):
                 return False
             self._tries += 1
-            # A defect that has not passed is not waited for again: others wait behind this effect.
-            if self._tries < TRIES_MAX and type(effect) not in self._broken:
+            # A defect that has not passed is not waited for as long again: others wait behind this effect.
+            if self._tries < (TRIES_AGAIN if type(effect) in self._broken else TRIES_MAX):
                 return False
             return await self._given_up(effect)
         else:
@@ -120,6 +130,8 @@ class SideEffects:
                 case Demote(request=request, epoch=epoch, why=why):
                     # It waits without a message that can be pulled: the controller ends it as `output_lost`.
                     await self._services.release(request.id, epoch, why)
+                case RenewDelivery():
+                    self._unrenewed = True
         except Exception as error:
             if not self._is_away(effect, error):
                 raise

@@ -73,6 +73,7 @@ class Publisher:
         self._sent: dict[int, Publication] = {}
         self._oldest = 1
         self._probe: asyncio.Future[None] | None = None
+        self._probe_until_s = 0.0
         self._ending: set[asyncio.Task[None]] = set()
         self._sweep()
 
@@ -119,8 +120,9 @@ class Publisher:
         """
         if self._connection is not None and self._connection.blocked is not None:
             raise BrokerUnavailableError(_blocked(self._connection.blocked))
-        if self._probe is None or self._probe.done():
-            self._probe = self._loop.create_future()
+        # One that a defect left unsettled is not waited for again.
+        if self._probe is None or self._probe.done() or self._loop.time() > self._probe_until_s:
+            self._probe, self._probe_until_s = self._loop.create_future(), self._loop.time() + self._timeout_s
             self.put(PROBE, b"", partial(settle, self._probe))
         await asyncio.shield(self._probe)
 

@@ -1,6 +1,6 @@
 """Pace of the controller's turns: a long queue is planned less often, and the loop leaves the core free.
 
-The processor time of decisions counts, in their own thread. A turn that waits for slow servers is no reason
+The processor time of decisions counts, in their own threads. A turn that waits for slow servers is no reason
 to plan less often, and its repairs are urgent then: paced by elapsed time, it indexed accepted requests 15 s
 after Redis could write again. Nor is what other threads of the process compute: paced by the whole process, a
 new class waited up to 8 s for its first plan while the planner was loaded.

@@ -67,6 +67,9 @@ class ControllerLoop:
 
     A standby asks for the leadership every `quiet_s` and keeps learning from views. It takes over at most
     `lead_ttl_s` plus `quiet_s` after the leader died, and at once after it resigned.
+
+    Attributes:
+        decided_s: Processor time of the last decision, in its own threads.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class ControllerLoop:
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
-        self._planner = TimeLimitedPlanner(planner, settings.plan_time_max_s)
+        self._planner = TimeLimitedPlanner(planner, settings.plan_time_max_s, processor_s)
         self._new_group_id = new_group_id
         self._metrics = metrics
         self._estimator = NOTHING_LEARNED
@@ -104,7 +107,7 @@ class ControllerLoop:
         self._watched_ns = 0
         self._woken = asyncio.Event()
         self._woken_soon: asyncio.TimerHandle | None = None
-        self._decided_s = 0.0
+        self.decided_s = 0.0
         self._warned: set[str] = set()
 
     async def run(self) -> None:
@@ -113,7 +116,7 @@ class ControllerLoop:
         try:
             while True:
                 self._woken.clear()
-                self._decided_s = 0.0
+                self.decided_s = 0.0
                 try:
                     await self._turn()
                 except Exception as error:
@@ -121,7 +124,7 @@ class ControllerLoop:
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
-                await asyncio.sleep(pause_s(self._decided_s, self._settings.min_interval_s))
+                await asyncio.sleep(pause_s(self.decided_s, self._settings.min_interval_s))
                 await self._wait()
         finally:
             if self._woken_soon is not None:
@@ -158,8 +161,8 @@ class ControllerLoop:
             clusters=self._clusters,
         )
         groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
-        timed = partial(_timed, decide_now, self._processor_s)
-        decision, self._decided_s = await asyncio.to_thread(timed) if groups > INLINE_GROUPS_MAX else timed()
+        timed = partial(self._timed, decide_now)
+        decision = await asyncio.to_thread(timed) if groups > INLINE_GROUPS_MAX else timed()
         took_s = time.perf_counter() - began_s
         self._estimator, self._placement = decision.estimator, decision.placement
         self._clusters = decision.clusters
@@ -175,6 +178,13 @@ class ControllerLoop:
         if self._metrics is not None:
             self._metrics.planned(view, decision, took_s)
         return decision
+
+    def _timed(self, decide_now: Callable[[], Decision]) -> Decision:
+        began_s = self._processor_s() + self._planner.took_s
+        try:
+            return decide_now()
+        finally:
+            self.decided_s = self._processor_s() + self._planner.took_s - began_s
 
     async def _take_over_clusters(self, term: Term) -> None:
         """Go on from the published clusters at the beginning of a term."""
@@ -255,9 +265,3 @@ class ControllerLoop:
         for warning in sorted(warnings - self._warned):
             log.warning("%s", warning)
         self._warned = warnings
-
-
-def _timed(decide_now: Callable[[], Decision], processor_s: Callable[[], float]) -> tuple[Decision, float]:
-    """Return a decision with the processor time that it took in this thread."""
-    began_s = processor_s()
-    return decide_now(), processor_s() - began_s

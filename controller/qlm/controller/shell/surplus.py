@@ -16,8 +16,7 @@ PAUSE_NS: Final = 4_000_000_000
 PAUSE_MAX_NS: Final = 600_000_000_000
 
 PATIENCE_NS: Final = 30_000_000
-"""Time per message of a queue for which it must have a surplus in each check: some thirty times what it takes
-to read one."""
+"""Time per message for which a queue must have a surplus: some thirty times what it takes to read one."""
 
 
 class Counted(NamedTuple):
@@ -28,9 +27,10 @@ class Counted(NamedTuple):
 
 
 class _Surplus(NamedTuple):
-    """Time of the first of consecutive checks with a surplus; the requests ever published as of the last."""
+    """How much longer a queue had a surplus than none, and the requests published by the latest check."""
 
-    since_ns: int
+    lasted_ns: int
+    at_ns: int
     published: int
 
 
@@ -49,16 +49,21 @@ class SurplusWatch:
         Either messages of the check before are still unknown, or the surplus of a queue that more and more
         requests join has lasted long for the length of the queue.
         """
-        before, self._surplus, found = self._surplus, {}, set[QueueName]()
-        for queue in more_than(depths, counted):
+        surplus, before, self._surplus = more_than(depths, counted), self._surplus, {}
+        found = set[QueueName]()
+        for queue in surplus:
             depth, (queued, accepted) = depths[queue], counted.get(queue, Counted())
-            last = before.get(queue)
-            since_ns = now_ns if last is None else last.since_ns
-            self._surplus[queue] = _Surplus(since_ns, depth - queued + accepted)
+            last = before.pop(queue, None)
+            lasted_ns = 0 if last is None else last.lasted_ns + now_ns - last.at_ns
+            self._surplus[queue] = _Surplus(lasted_ns, now_ns, depth - queued + accepted)
             if last is None or self._pauses.get(queue, (0, 0))[0] > now_ns:
                 continue
-            if last.published > accepted or now_ns - since_ns >= PATIENCE_NS * depth:
+            if last.published > accepted or lasted_ns >= min(PATIENCE_NS * depth, PAUSE_MAX_NS):
                 found.add(queue)
+        for queue, last in before.items():
+            # Requests that leave between the two counts hide a surplus for a moment.
+            if (lasted_ns := last.lasted_ns - (now_ns - last.at_ns)) > 0:
+                self._surplus[queue] = _Surplus(lasted_ns, now_ns, 0)
         return frozenset(found)
 
     def read(self, queue: QueueName, *, repaired: bool, now_ns: int) -> None:

@@ -100,6 +100,7 @@ class Gateway:
         id, noted = self.new_id(), error
         if isinstance(error, TimeoutError):  # elsewhere that is a server that is away, which is not logged
             noted = RuntimeError("a time limit was not handled")
+            noted = noted.with_traceback(error.__traceback__)
             noted.__cause__ = error
         self.faults.note(_log, noted, f"{what} %s failed", id, extra={"request_id": id})
         return defect(error, id)

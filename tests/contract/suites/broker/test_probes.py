@@ -20,7 +20,7 @@ async def test_a_probe_changes_no_queue(storage: Storage) -> None:
 
 
 async def test_probes_hold_across_a_crash(storage: Storage) -> None:
-    """What was probed before a crash is in no one's way afterwards."""
+    """What was probed before a crash hinders nothing afterwards."""
     broker, queue = await storage.open(), storage.queue()
     await broker.probe()
     await publish(broker, queue, 1)

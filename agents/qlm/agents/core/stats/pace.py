@@ -50,9 +50,7 @@ class Pace:
         return Pace(token_s, service_s)
 
     def longest_wait_s(self, tokens_left: int, age_s: float) -> float:
-        """Return how long a wait for the end of an answer may last, as `latest_wait_ns` bounds it.
-
-        Infinite before any answer has ended.
+        """Return how long a wait for the end of an answer may last; infinite before any answer has ended.
 
         Args:
             tokens_left: Tokens up to the limit of the answer.

@@ -15,10 +15,10 @@ RESERVED: Final = 512
 """Descriptors for all but connections of clients: queue, store, engines, operators, and clients that were
 refused."""
 
-OPERATORS_MAX: Final = 64
+OPERATORS_MAX: Final = 128
 """Connections of operators and probes, of whom there are few."""
 
-OPERATORS_PER_ADDRESS_MAX: Final = 32
+OPERATORS_PER_ADDRESS_MAX: Final = 64
 """Those from one address, so that none takes all of them."""
 
 ALL_ADDRESSES: Final = ("0.0.0.0/0", "::/0")

@@ -46,6 +46,14 @@ class Upload:
     size_bytes: int = 0
 
 
+class _NotStoredError(Exception):
+    """A chunk of the file was not stored: no mistake in the form, whatever the reason is."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class _Flow(BaseProtocol):
     """Lets the body come no faster than it is stored."""
 
@@ -125,6 +133,8 @@ async def _read(sent: Mapping[str, str], content: StreamReader, write: Write, by
                 upload.fields[_encodable(part.name)] = await _text(part)
             else:
                 raise _malformed(f"it has more than {_FIELDS_MAX} fields")
+    except _NotStoredError as error:
+        raise error.reason from None
     except _MALFORMED as error:
         raise _malformed(" ".join(str(error).split()) or type(error).__name__) from error
     return upload
@@ -140,9 +150,9 @@ async def _store(part: BodyPartReader, write: Write, bytes_max: int) -> int:
             raise ApiError(status=413, message=message, param="file", code="file_too_large", headers=close)
         try:
             await write(bytes(chunk))
-        except Exception:
+        except Exception as error:
             await _skip(part)
-            raise
+            raise _NotStoredError(error) from error
     return size
 
 

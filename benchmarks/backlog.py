@@ -39,6 +39,10 @@ TTFT_S: Final = 2.0
 SENDERS: Final = 64
 RETRY_S: Final = 0.05
 READY_S_MAX: Final = 300.0
+
+FIRST_TOKEN_S_MAX: Final = 60.0
+"""Longest wait for a first token; one that takes longer counts as this, and its client leaves."""
+
 BODY: Final[dict[str, Any]] = {
     "model": MODEL, "prompt": [65] * 128, "max_tokens": 1000, "temperature": 0, "ignore_eos": True
 }  # fmt: skip
@@ -47,7 +51,10 @@ URGENT: Final[dict[str, Any]] = BODY | {"max_tokens": 8, "stream": True, "slo": 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """Times to the first token of urgent requests by the number that waited, and after a crash; seconds."""
+    """Times to the first token of urgent requests by the number that waited, and after a crash; seconds.
+
+    `FIRST_TOKEN_S_MAX` stands for anything from there on.
+    """
 
     few_s: list[float]
     all_s: list[float]
@@ -140,15 +147,20 @@ async def _fill(session: aiohttp.ClientSession, url: str, requests: int) -> None
 
 
 async def _first_token_s(session: aiohttp.ClientSession, url: str) -> float:
-    """Send an urgent request; return the time to its first token."""
+    """Send an urgent request; return the time to its first token, `FIRST_TOKEN_S_MAX` at most."""
     began_s = time.perf_counter()
     async with session.post(url + ROUTE, json=URGENT) as answer:
         if answer.status != 200:
             raise RuntimeError(f"answered {answer.status}: {(await answer.text())[:200]}")
-        first_s = 0.0
-        async for line in answer.content:
-            if not first_s and line.startswith(b"data: {"):
-                first_s = time.perf_counter() - began_s
+        try:
+            async with asyncio.timeout(FIRST_TOKEN_S_MAX):
+                async for line in answer.content:
+                    if line.startswith(b"data: {"):
+                        break
+        except TimeoutError:
+            return FIRST_TOKEN_S_MAX
+        first_s = time.perf_counter() - began_s
+        await answer.read()
     return first_s
 
 

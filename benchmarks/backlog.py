@@ -37,6 +37,7 @@ SEQS_MAX: Final = 16
 FEW: Final = 1_000
 TTFT_S: Final = 2.0
 SENDERS: Final = 64
+TRIES: Final = 30
 RETRY_S: Final = 0.05
 READY_S_MAX: Final = 300.0
 
@@ -136,14 +137,23 @@ async def _fill(session: aiohttp.ClientSession, url: str, requests: int) -> None
 
     async def sender() -> None:
         for n in left:
-            async with session.post(url + ROUTE, json=BODY, headers={"Prefer": "respond-async"}) as answer:
-                if answer.status != 202:
-                    raise RuntimeError(f"answered {answer.status}: {(await answer.text())[:200]}")
-                await answer.read()
+            await _accept(session, url)
             if n % 10_000 == 0 and sys.stdout.isatty():
                 print(f"  {n} accepted", flush=True)
 
     await asyncio.gather(*(sender() for _ in range(SENDERS)))
+
+
+async def _accept(session: aiohttp.ClientSession, url: str) -> None:
+    """Let a request wait, in several tries if a server is away."""
+    for tries_left in reversed(range(TRIES)):
+        async with session.post(url + ROUTE, json=BODY, headers={"Prefer": "respond-async"}) as answer:
+            text = await answer.text()
+        if answer.status == 202:
+            return
+        if answer.status != 503 or not tries_left:
+            raise RuntimeError(f"answered {answer.status}: {text[:200]}")
+        await asyncio.sleep(1.0)
 
 
 async def _first_token_s(session: aiohttp.ClientSession, url: str) -> float:

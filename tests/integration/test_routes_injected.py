@@ -12,8 +12,8 @@ import pytest
 
 from qlm.domain.ports.api_keys import ApiKeys
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.keys import key_ring
 from simulation.injection import ERRORS, EVERY, Failure, Site, When, errors_of
+from support.api_key_reads import read_keys_each_time
 from support.gateway import until
 from support.injected_routes import (
     BODY,
@@ -62,8 +62,7 @@ async def watchful(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A gateway that asks for API keys, and reads them for each call."""
-    monkeypatch.setattr(key_ring, "FRESH_S", 0.0)
-    monkeypatch.setattr(key_ring, "READS_APART_S", 0.0)
+    read_keys_each_time(monkeypatch)
     async with failing_gateway(tmp_path, keys_required=True) as made:
         yield made
 

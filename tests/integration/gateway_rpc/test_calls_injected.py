@@ -17,12 +17,12 @@ from grpc import aio
 from qlm.domain.ports.api_keys import ApiKeys, Scope
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.keys import key_ring
 from qlm.gateway.keys.secret import make_key
 from qlm.gateway.rpc import server
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
 from simulation.injection import ERRORS, EVERY, Failure, Injector, Site, When, errors_of
+from support.api_key_reads import read_keys_each_time
 from support.gateway import Cluster, running_cluster, until
 from support.rpc import Failure as Refusal
 from support.rpc import Stream, rpc_gateway
@@ -89,8 +89,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A gateway that asks for API keys, and reads them for each call."""
-    monkeypatch.setattr(key_ring, "FRESH_S", 0.0)
-    monkeypatch.setattr(key_ring, "READS_APART_S", 0.0)
+    read_keys_each_time(monkeypatch)
     async with failing_gateway(tmp_path, keys_required=True) as made:
         yield made
 

@@ -145,7 +145,7 @@ class RayCluster:
         leaving.start()
         leaving.join(DISCONNECT_MAX_S)
         if leaving.is_alive():
-            log.warning("the head of the Ray cluster does not answer: left without its consent")
+            log.warning("the head of the Ray cluster does not answer; this process leaves it all the same")
 
     def _arguments(self) -> dict[str, Any]:
         shared = {"namespace": self._namespace, "logging_level": logging.ERROR, "log_to_driver": True}

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
 from qlm.controller.shell.missing_messages import AGAIN_NS, DETAIL, STUCK_NS
 from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
+from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ControllerId, InstanceId, QueueName, SessionId
@@ -390,6 +392,46 @@ async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
     await bench.look(GPU_1)
     assert await bench.state(request) is RequestState.QUEUED
     assert await bench.depth(request.cls.queue) >= 1
+
+
+class Reconnecting:
+    """A broker whose connection breaks when it has handed out messages: they come again on a new one."""
+
+    def __init__(self, queues: SqliteQueues) -> None:
+        self._first, self._second = queues.broker(), queues.broker()
+        self._ours = list[Delivery]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._second, name)
+
+    async def get(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
+        if self._ours:
+            return await self._second.get(queue, limit)
+        self._ours += await self._first.get(queue, limit)
+        await self._first.close()
+        return self._ours
+
+    async def ack(self, delivery: Delivery) -> None:
+        await self._of(delivery).ack(delivery)
+
+    async def requeue(self, delivery: Delivery) -> None:
+        await self._of(delivery).requeue(delivery)
+
+    def _of(self, delivery: Delivery) -> Broker:
+        return self._first if any(delivery is each for each in self._ours) else self._second
+
+
+async def test_messages_that_come_again_on_a_new_connection_while_a_queue_is_read_are_kept(
+    bench: Bench,
+) -> None:
+    """The second delivery is the message itself, of which the first is no duplicate any more."""
+    requests = [a_request(f"r{n}") for n in range(3)]
+    await bench.accept(*requests)
+    queue = requests[0].cls.queue
+    read = await Reindexer(cast(Broker, Reconnecting(bench.queues)), bench.store, bench.clock).index(queue)
+    assert read.ids == {request.id for request in requests}
+    bodies = [codec.decode_request(each.body).id for each in await bench.broker.get(queue, 10)]
+    assert bodies == [request.id for request in requests]
 
 
 @pytest.mark.parametrize("hold", [False, True])

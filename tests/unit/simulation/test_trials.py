@@ -48,3 +48,8 @@ def test_requests_indexed_after_their_end_and_lost_from_the_order_of_their_class
 def test_requests_accepted_while_the_store_refuses_writes_are_indexed_soon_after() -> None:
     """Some eighty of them, by a gateway that had just started; slow servers once paced the repair."""
     assert run_trial(30_269).violations == ()
+
+
+def test_messages_that_a_controller_standing_still_takes_twice_are_kept() -> None:
+    """RabbitMQ was restarted while it read a queue, so all that it held came again."""
+    assert run_trial(600_278).violations == ()

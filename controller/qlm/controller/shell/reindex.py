@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_instance, hold_queue
-from qlm.domain.errors import DeliveryLostError, UndecodableDataError
+from qlm.controller.shell.taken_messages import BATCH, TakenMessages, acknowledge, give_back
+from qlm.domain.errors import UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName, RequestId
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
@@ -16,16 +17,6 @@ from qlm.domain.ports.store import ControllerStore
 from qlm.domain.request import Request, RequestRecord
 
 log = logging.getLogger("qlm.controller")
-
-_Message = tuple[Delivery, Request | UndecodableDataError]
-
-BATCH: Final = 256
-
-AT_ONCE: Final = 64
-"""Messages of a queue that are indexed at once: one after the other, 500 took 7 s on a busy machine.
-
-No agent gets a message of the queue meanwhile.
-"""
 
 CLASS_PREFIX: Final = "qlm.class."
 
@@ -87,29 +78,17 @@ class Reindexer:
         messages. Unreadable messages become dead letters.
         """
         # All are taken before the first is returned, since a returned message goes to the front.
-        taken: list[Delivery] = []
-        seen: set[RequestId] = set()
-        indexed = removed = 0
-        try:
-            while batch := await self._broker.get(queue, BATCH):
-                taken.extend(batch)
-            for part in _parts([(delivery, _decoded(delivery)) for delivery in taken]):
-                works = (self._index_one(delivery, request, seen) for delivery, request in part)
+        seen: dict[RequestId, Delivery | None] = {}
+        indexed = 0
+        async with TakenMessages(self._broker, queue) as taken:
+            for part in taken.parts():
+                works = (self._index_one(taken, delivery, request, seen) for delivery, request in part)
                 results = await asyncio.gather(*works, return_exceptions=True)
-                for (delivery, _), result in zip(part, results, strict=True):
-                    if isinstance(result, BaseException):
-                        continue
-                    kept, created = result
-                    indexed += created
-                    if not kept:
-                        taken.remove(delivery)
-                        removed += 1
                 for result in results:
                     if isinstance(result, BaseException):
                         raise result
-            return Reading(frozenset(seen), indexed, removed)
-        finally:
-            await self._give_back(reversed(taken))
+                    indexed += result
+        return Reading(frozenset(seen), indexed, taken.removed)
 
     async def empty_hold_queues(self, alive: set[InstanceId]) -> int:
         """Move messages from the hold queues of dead instances to their class queues; return their number."""
@@ -129,7 +108,7 @@ class Reindexer:
                 moved += await self._return_one(left[0])
                 left.pop(0)
         finally:
-            await self._give_back(left)
+            await give_back(self._broker, left)
         return moved
 
     async def _return_one(self, delivery: Delivery) -> int:
@@ -137,54 +116,67 @@ class Reindexer:
             request = codec.decode_request(delivery.body)
         except UndecodableDataError as error:
             await self._dead_letter(delivery, str(error))
+            await acknowledge(self._broker, delivery)
             return 0
         # Publish before indexing, so that no agent looks for a message that is not there yet.
         record = await self._store.record(request.id)
         if record is not None and not record.metadata.is_same_request(request):
-            await self._ack(delivery)
+            await acknowledge(self._broker, delivery)
             return 0
         known = request if record is None else as_known(request, record)
         await self._broker.publish(known.cls.queue, codec.encode_request(known))
         await self._store.enqueue(known.metadata())
-        await self._ack(delivery)
+        await acknowledge(self._broker, delivery)
         return 1
 
     async def _index_one(
-        self, delivery: Delivery, request: Request | UndecodableDataError, seen: set[RequestId]
-    ) -> tuple[bool, bool]:
-        """Index one message of a queue.
+        self,
+        taken: TakenMessages,
+        delivery: Delivery,
+        request: Request | UndecodableDataError,
+        seen: dict[RequestId, Delivery | None],
+    ) -> bool:
+        """Index one message of a queue; return True if its request was unknown.
 
         Args:
+            taken: The messages of the queue.
             delivery: The message.
             request: Its request, or why it has none.
-            seen: The requests before it.
-
-        Returns:
-            Whether it is still in the queue, and whether its request was unknown.
+            seen: The requests before it, each with its message if that waits to be returned to the queue.
         """
         if isinstance(request, UndecodableDataError):
             await self._dead_letter(delivery, str(request))
-            return False, False
-        if request.id in seen:
-            await self._ack(delivery)
-            return False, False
+            await taken.remove(delivery)
+            return False
         enqueued = await self._store.enqueue(request.metadata())
-        record, created = enqueued.record, enqueued.created and not self._is_new(request)
-        if not record.metadata.is_same_request(request):
-            await self._ack(delivery)  # its client got 422: the Idempotency-Key is another request's
-            return False, False
-        seen.add(request.id)
+        if not enqueued.record.metadata.is_same_request(request):
+            await taken.remove(delivery)  # its client got 422: the Idempotency-Key is another request's
+            return False
+        former = seen.get(request.id)
+        if former is not None and await taken.keep_first(former, delivery):
+            seen[request.id] = None
+            return False
+        if former is None and request.id in seen:
+            await taken.remove(delivery)
+            return False
+        belongs = await self._belongs(delivery, request, enqueued.record)
+        seen[request.id] = delivery if belongs else None
+        if not belongs:
+            await taken.remove(delivery)
+        return enqueued.created and not self._is_new(request)
+
+    async def _belongs(self, delivery: Delivery, request: Request, record: RequestRecord) -> bool:
+        """Return True if a message belongs into its queue; otherwise publish it where it is needed."""
         known = as_known(request, record)
         if record.lease is not None:
             # It is leased: its message belongs to the holder's hold queue, and returns if that dies.
             await self._broker.publish(hold_queue(record.lease.holder.instance), delivery.body)
         elif record.outcome is None:
             if known.cls.queue == delivery.queue:
-                return True, created
+                return True
             await self._broker.publish(known.cls.queue, codec.encode_request(known))
         # It ended and the acknowledgement was lost, or its message is safe elsewhere.
-        await self._ack(delivery)
-        return False, created
+        return False
 
     def _is_new(self, request: Request) -> bool:
         # Its gateway publishes a request before it indexes it.
@@ -196,50 +188,3 @@ class Reindexer:
             reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
         )
         await self._broker.publish(DEAD, codec.encode_dead_letter(letter))
-        await self._ack(delivery)
-
-    async def _give_back(self, taken: Iterable[Delivery]) -> None:
-        """Return messages, also those behind one that cannot be: no other controller gets what is kept here.
-
-        Raises:
-            Exception: What the first of them met that could not be returned.
-        """
-        failed: Exception | None = None
-        for delivery in taken:
-            try:
-                await self._broker.requeue(delivery)
-            except DeliveryLostError:
-                log.debug("delivery lost while reading %s", delivery.queue)
-            except Exception as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
-    async def _ack(self, delivery: Delivery) -> None:
-        try:
-            await self._broker.ack(delivery)
-        except DeliveryLostError:
-            # The broker delivers it again; the store then knows the request.
-            log.debug("delivery lost while reading %s", delivery.queue)
-
-
-def _decoded(delivery: Delivery) -> Request | UndecodableDataError:
-    try:
-        return codec.decode_request(delivery.body)
-    except UndecodableDataError as error:
-        return error
-
-
-def _parts(messages: Iterable[_Message]) -> Iterator[list[_Message]]:
-    """Divide messages into parts of up to `AT_ONCE`, none of which has two messages of one request."""
-    part, ids = list[_Message](), set[RequestId]()
-    for delivery, request in messages:
-        id = request.id if isinstance(request, Request) else None
-        if len(part) == AT_ONCE or id in ids:
-            yield part
-            part, ids = [], set()
-        part.append((delivery, request))
-        if id is not None:
-            ids.add(id)
-    if part:
-        yield part

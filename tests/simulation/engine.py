@@ -11,7 +11,7 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import EngineGarbledError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import ModelId, TokenIds
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 from qlm.simulator.emulation.emulator import Hang
 from qlm.simulator.engine.token_chain import TokenChain, digests
@@ -74,7 +74,6 @@ class SimulatedEngine:
         self._up = False
         self._awake = False
         self._running: dict[str, _Generation] = {}
-        self._preemptions = 0
         self._death: asyncio.Future[str] | None = None
 
     # the process
@@ -165,11 +164,6 @@ class SimulatedEngine:
         self._check_serving()
         return self._capacity
 
-    async def load(self) -> EngineLoad:
-        """Return the present gauges."""
-        used = self._machine.kv_blocks / self._capacity.kv_blocks
-        return EngineLoad(running=len(self._running), waiting=0, kv_usage=used, preemptions=self._preemptions)
-
     async def healthy(self) -> bool:
         """Return whether the engine answers."""
         return self._up and self._awake
@@ -251,7 +245,6 @@ class SimulatedEngine:
             if other.blocks:
                 self._machine.free(other.blocks)
                 other.blocks = 0
-                self._preemptions += 1
                 return
 
     async def _pause(self, generation: _Generation, seconds: float) -> bool:

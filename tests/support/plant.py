@@ -26,7 +26,7 @@ from qlm.domain.ids import InstanceId, ModelId, QueueName, RequestId, SessionId,
 from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.ports.store import Store
 from qlm.domain.request import Request
 from qlm.planner.baselines.edf import plan_edf
@@ -113,9 +113,6 @@ class ScriptedEngine:
 
     async def capacity(self) -> EngineCapacity:
         return EngineCapacity(kv_tokens=4096, block_tokens=16, seqs_max=4, context_tokens=4096)
-
-    async def load(self) -> EngineLoad:
-        return EngineLoad(running=len(self.running), waiting=0, kv_usage=0.0)
 
     async def healthy(self) -> bool:
         return not self._dead.done()

@@ -26,10 +26,13 @@ OF_BATCHES: Final = {"store": {"add_end", "claim_ends", "settle_end"}}
 OF_OTHERS: Final = {
     "store": {"report_unplaced", "close"},
     "broker": {"delete_unused", "close"},
-    "engine": {"load", "close"},
+    "engine": {"close"},
     "unit": {"prefetch", "drop_prefetched"},
 }
-"""Operations of Ray's supervisor, of rare turns of a controller, of swaps ahead of time, and of the end."""
+"""Operations of Ray's supervisor (tests/unit/agents/test_ray_supervisor.py), of rare runs of a controller's
+reconciler (tests/unit/controller/test_reconciler.py), of swaps ahead of time
+(tests/unit/agents/test_model_host.py), and of the end (tests/unit/cli/test_backends_end.py,
+tests/unit/agents/test_launched_engine.py)."""
 
 
 def operations(port: str) -> set[str]:

@@ -16,6 +16,8 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from support.gateway import until
 
+AWAY = StoreUnavailableError("away")
+
 A10 = Node("here", {"accelerator_type:A10": 2})
 
 
@@ -148,8 +150,11 @@ def spec(instance: str, config_hash: str = "now", *, kind: str = "A10") -> Agent
 class Run:
     """A supervisor at work."""
 
-    def __init__(self, cluster: Cluster, *specs: AgentSpec, drains: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, *specs: AgentSpec, drains: bool = True, first_report: Exception = AWAY
+    ) -> None:
         self.asked: list[str] = []
+        self._first_report = first_report
         self._cluster = cluster
         self._drains = drains
         made: Any = cluster
@@ -162,7 +167,7 @@ class Run:
     async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
         self.unplaced[instance] = why
         if len(self.unplaced) == 1:
-            raise StoreUnavailableError("away")
+            raise self._first_report
 
     async def ask_drain(self, instance: InstanceId) -> bool:
         self.asked.append(instance)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.emulation.command import make_engine
 from qlm.simulator.emulation.emulator import Emulator
@@ -54,10 +54,6 @@ class VirtualEngine:
 
     async def capacity(self) -> EngineCapacity:
         return self._emulator.engine.capacity
-
-    async def load(self) -> EngineLoad:
-        engine = self._emulator.engine
-        return EngineLoad(running=engine.running, waiting=engine.waiting, kv_usage=engine.kv_usage)
 
     async def healthy(self) -> bool:
         return True

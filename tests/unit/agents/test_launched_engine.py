@@ -8,14 +8,20 @@ import pytest
 
 from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.launched import LaunchedEngine
+from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.shell.tasks import end_tasks
+from support.gateway import until
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> LaunchedEngine:
     """An engine whose process ends at once."""
-    command = EngineCommand((sys.executable, "-c", "raise SystemExit(7)"), {})
+    return launched(tmp_path, "raise SystemExit(7)")
+
+
+def launched(tmp_path: Path, program: str) -> LaunchedEngine:
+    command = EngineCommand((sys.executable, "-c", program), {})
     return LaunchedEngine(
         "gpu-0-m",
         "m",
@@ -51,3 +57,26 @@ async def test_one_whose_start_is_cancelled_before_it_has_a_process_can_be_stopp
     await engine.stop()
     with pytest.raises(EngineUnavailableError, match="is not running"):
         _ = engine.engine
+
+
+async def test_one_whose_connections_cannot_be_closed_loses_its_process_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = launched(tmp_path, "import time; print('up', flush=True); time.sleep(600)")
+    starting = asyncio.create_task(engine.start())
+    log = tmp_path / "logs" / "gpu-0-m.log"
+    await until(lambda: log.exists() and "up" in log.read_text())
+    gone = asyncio.create_task(engine.wait_failed())
+    await end_tasks([starting])
+
+    close = VllmEngine.close
+
+    async def fail(client: VllmEngine) -> None:
+        await close(client)
+        raise ZeroDivisionError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VllmEngine, "close", fail)
+        with pytest.raises(ZeroDivisionError):
+            await engine.stop()
+    assert "ended" in await gone

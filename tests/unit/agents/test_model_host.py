@@ -12,7 +12,7 @@ from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.rct_estimator.host_memory import SwapCost
 from support.flaky import until
@@ -79,9 +79,6 @@ class FakeEngine:
 
     async def capacity(self) -> EngineCapacity:
         return EngineCapacity(kv_tokens=100, block_tokens=1, seqs_max=1, context_tokens=10)
-
-    async def load(self) -> EngineLoad:
-        return EngineLoad(running=0, waiting=0, kv_usage=0.0)
 
     async def healthy(self) -> bool:
         return True

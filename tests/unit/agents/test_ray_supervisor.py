@@ -12,7 +12,7 @@ from qlm.agents.ray import supervisor as supervising
 from qlm.agents.ray.cluster import RayUnavailableError
 from qlm.agents.ray.supervisor import NoPlaceError
 from support.gateway import until
-from support.ray_in_memory import A10, Actor, Cluster, Dead, Run, Unavailable, placed, spec
+from support.ray_in_memory import A10, AWAY, Actor, Cluster, Dead, Run, Unavailable, placed, spec
 
 
 @pytest.fixture(autouse=True)
@@ -122,10 +122,12 @@ async def test_a_cluster_that_has_started_anew_is_left_by_those_who_wait() -> No
         await run.task
 
 
-async def test_those_who_look_at_instances_hear_of_each_that_waits() -> None:
-    """Also after the store was away, and no more of one that has a place."""
+@pytest.mark.parametrize("error", [AWAY, ZeroDivisionError("a bug")])
+async def test_those_who_look_at_instances_hear_of_each_that_waits(error: Exception) -> None:
+    """Also after a report has failed, and no more of one that has a place."""
     cluster = Cluster(A10)
-    run = Run(cluster, spec("a"), spec("b", kind="H100"), spec("c", kind="H200"))
+    specs = spec("a"), spec("b", kind="H100"), spec("c", kind="H200")
+    run = Run(cluster, *specs, first_report=error)
     await placed(cluster, "a")
     await until(lambda: {"b", "c"} <= run.unplaced.keys())
     assert run.unplaced["b"].startswith("no node offers accelerator_type:H100: 1")

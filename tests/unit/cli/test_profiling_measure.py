@@ -15,7 +15,7 @@ from qlm.cli.profiling.settings import FACTS, Settings, choose_settings
 from qlm.cli.profiling.stream import Stream
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
@@ -130,9 +130,6 @@ class ScriptedEngine:
 
     async def capacity(self) -> EngineCapacity:
         return LARGE
-
-    async def load(self) -> EngineLoad:
-        return EngineLoad(running=0, waiting=0, kv_usage=0.0)
 
     async def healthy(self) -> bool:
         return True

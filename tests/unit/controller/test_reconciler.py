@@ -561,6 +561,26 @@ async def test_the_queue_of_a_class_is_deleted_once_it_is_idle(bench: Bench) -> 
     assert await bench.state(another) is RequestState.QUEUED
 
 
+@pytest.mark.parametrize("unheard", [False, True])
+@pytest.mark.parametrize("error", [BrokerUnavailableError("away"), ZeroDivisionError("a bug")])
+async def test_a_deletion_of_idle_queues_that_fails_costs_one_run_and_no_message(
+    bench: Bench, error: Exception, unheard: bool
+) -> None:
+    queue = a_request().cls.queue
+    await bench.broker.publish(queue, b"")
+    (delivery,) = await bench.broker.get(queue)
+    await bench.broker.ack(delivery)
+    (bench.faults.fail_unheard if unheard else bench.faults.fail)(error, "delete_unused")
+    with pytest.raises(type(error)):
+        await look_for(bench, 2 * IDLE_NS / 1e9, GPU_0)
+    assert not await bench.look(GPU_0), "the run after it"
+    bench.faults.heal()
+    await bench.accept(request := a_request("r2"))
+    await look_for(bench, 2 * IDLE_NS / 1e9, GPU_0)
+    assert await bench.depth(queue) == 1
+    assert await bench.state(request) is RequestState.QUEUED
+
+
 async def test_a_message_moves_to_the_class_in_which_its_request_waits(bench: Bench) -> None:
     """A retry through another gateway may have got another class."""
     request = a_request()

@@ -107,12 +107,14 @@ class LaunchedEngine:
     async def stop(self) -> None:
         """Stop the process with all its descendants, if there is one."""
         engine, self._engine = self._engine, None
-        if engine is not None:
-            await engine.close()
-        if self._process is not None and self._process.started:
-            # Forgotten only when it is gone: a stop that is cancelled leaves it to the next one.
-            await self._process.stop(0.0 if self._hangs else STOP_GRACE_S)
-        self._process, self._hangs = None, False
+        try:
+            if engine is not None:
+                await engine.close()
+        finally:
+            if self._process is not None and self._process.started:
+                # Forgotten only when it is gone: a stop that is cancelled leaves it to the next one.
+                await self._process.stop(0.0 if self._hangs else STOP_GRACE_S)
+            self._process, self._hangs = None, False
 
     def hangs(self) -> None:
         """Kill the process at the next stop, without a grace."""

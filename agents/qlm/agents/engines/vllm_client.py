@@ -20,7 +20,6 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
   answer takes seconds (3.3 s on two CPU cores), since the server also lists its packages.
 """
 
-import math
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -37,7 +36,7 @@ from qlm.agents.engines.http.connection import LostError
 from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.sampling import Sampling
 
@@ -175,16 +174,6 @@ class VllmEngine:
             return None
         return reported if reported > 0 else None
 
-    async def load(self) -> EngineLoad:
-        """Read the gauges; they may be stale just after an abort."""
-        metrics = await self._ask("GET", "/metrics")
-        return EngineLoad(
-            running=int(_gauge(b"num_requests_running", metrics)),
-            waiting=int(_gauge(b"num_requests_waiting", metrics)),
-            kv_usage=_gauge(b"kv_cache_usage_perc", metrics),
-            preemptions=int(_gauge(b"num_preemptions_total", metrics)),
-        )
-
     async def healthy(self) -> bool:
         """Return True if the server answers and its EngineCore is alive."""
         try:
@@ -285,17 +274,6 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
         response.close()
     message = f"the engine answered {response.status}: {text[:500]}"
     raise EngineRefusedError(message) if 400 <= response.status < 500 else EngineUnavailableError(message)
-
-
-def _gauge(name: bytes, metrics: bytes) -> float:
-    text = _find(rb"^vllm:" + name + rb"\{[^}]*\} (\S+)$", metrics)
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise EngineUnavailableError(f"the engine's metrics have {name.decode()} {text!r}")
-    return number
 
 
 def _find(pattern: bytes, metrics: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """Port to an LLM engine."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol, runtime_checkable
 
@@ -73,23 +72,6 @@ class EngineChunk:
     logprobs: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLoad:
-    """Gauges of the engine, to reconcile the agent's ledger with.
-
-    Attributes:
-        running: Requests in the batch.
-        waiting: Requests in the engine's own queue; QLM keeps it empty.
-        kv_usage: Share of KV blocks in use, 0 to 1.
-        preemptions: Preemptions since the engine started.
-    """
-
-    running: int
-    waiting: int
-    kv_usage: float
-    preemptions: int = 0
-
-
 class Engine(Protocol):
     """LLM engine that serves one model over vLLM's HTTP API."""
 
@@ -108,10 +90,6 @@ class Engine(Protocol):
 
     async def capacity(self) -> EngineCapacity:
         """Return the capacity of its batch and KV cache."""
-        ...
-
-    async def load(self) -> EngineLoad:
-        """Return its gauges; they may be stale just after an abort."""
         ...
 
     async def healthy(self) -> bool:

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.domain.ids import TokenIds
-from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 
 _PATIENCE_S: Final = 20.0
@@ -112,12 +115,34 @@ class Running:
                 self._more.notify_all()
 
 
-async def until_load(
-    engine: VllmEngine, server: EngineServer, wanted: Callable[[EngineLoad], bool]
-) -> EngineLoad:
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What an engine reports of its load.
+
+    Attributes:
+        running: Requests in the batch.
+        waiting: Requests in the engine's own queue.
+        kv_usage: Share of KV blocks in use, 0 to 1.
+    """
+
+    running: float
+    waiting: float
+    kv_usage: float
+
+
+async def gauges(server: EngineServer) -> Gauges:
+    """Read the engine's metrics; they may be stale just after an abort."""
+    async with aiohttp.ClientSession() as session, session.get(f"{server.base_url}/metrics") as response:
+        families = text_string_to_metric_families(await response.text())
+    values = {sample.name: sample.value for family in families for sample in family.samples}
+    names = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
+    return Gauges(*(values[f"vllm:{name}"] for name in names))
+
+
+async def until_load(engine: VllmEngine, server: EngineServer, wanted: Callable[[Gauges], bool]) -> Gauges:
     """Wait until the engine's load is as wanted, and return it."""
     async with asyncio.timeout(_PATIENCE_S):
-        while not wanted(load := await engine.load()):
+        while not wanted(load := await gauges(server)):
             await asyncio.sleep(_POLL_S)
             # A short request refreshes gauges that are stale after an abort.
             if load.waiting == 0 and load.running < server.seqs_max:

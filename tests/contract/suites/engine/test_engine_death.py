@@ -12,7 +12,7 @@ async def test_a_dead_engine_breaks_its_streams_and_cannot_be_reached(mortal: Mo
         running = Running(engine, server.endless("dying"))
         await running.reached(3)
         mortal.kill()
-        for awaitable in (running.end(), ask(engine, server.call("late")), engine.load(), engine.capacity()):
+        for awaitable in (running.end(), ask(engine, server.call("late")), engine.capacity()):
             try:
                 await awaitable
             except EngineUnavailableError:

@@ -17,6 +17,7 @@ from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
 from qlm.broker.topology import QUEUE_NAME_BYTES_MAX, REGISTRY, QueueKind, QueueType
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, InvalidValueError
 from qlm.domain.ids import QueueName
+from qlm.domain.ports.broker import UNHEARD_MAX_S
 from support.ports import free_port
 from support.rabbitmq import RabbitMQ
 from support.wire import Wire
@@ -183,6 +184,32 @@ async def test_acks_after_a_reconnect_are_refused(broker: RabbitBroker, wire: Wi
             await settle(lost[0])
     for delivery in again:
         await broker.ack(delivery)
+
+
+async def test_messages_of_a_client_that_stands_still_come_back(
+    rabbitmq: RabbitMQ, wire: Wire, queue: QueueName
+) -> None:
+    """Its connection stays open: RabbitMQ misses its heartbeats."""
+    others = await connect(rabbitmq.port)
+    still = await connect(wire.port, heartbeat_s=1)
+    await others.publish(queue, b"taken")
+    assert await still.get(queue)
+    wire.clog()
+
+    async def is_back() -> bool:
+        return bool(await others.get(queue))
+
+    try:
+        await until_true(is_back)
+    finally:
+        wire.unclog()
+        await others.close()
+        await still.close()
+
+
+def test_a_client_that_stands_still_is_noticed_within_the_time_that_others_allow_for() -> None:
+    heartbeats_missed_max = 3
+    assert RabbitSettings(url="amqp://").heartbeat_s * heartbeats_missed_max <= UNHEARD_MAX_S
 
 
 async def test_the_acknowledgement_timeout_costs_the_delivery_and_nothing_else(

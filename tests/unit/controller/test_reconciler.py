@@ -23,7 +23,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.broker import UNHEARD_MAX_S, Broker, Delivery
 from qlm.domain.request import Request, RequestState
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky
@@ -650,6 +650,19 @@ async def test_a_message_between_pull_and_lease_is_not_missing(bench: Bench) -> 
     await bench.accept(request)
     (message,) = await bench.broker.get(request.cls.queue)
     await look_for(bench, (STUCK_NS + AGAIN_NS / 2) / 1e9, GPU_0)
+    await bench.broker.requeue(message)
+    await look_for(bench, 60, GPU_0)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+@pytest.mark.parametrize("taken_after_s", range(0, 40, 2))
+async def test_a_message_that_a_stopped_process_has_is_not_missing(bench: Bench, taken_after_s: int) -> None:
+    """The broker returns it when it has not heard of the process for long enough."""
+    request = a_request("r")
+    await bench.accept(request)
+    await look_for(bench, taken_after_s, GPU_0)
+    (message,) = await bench.broker.get(request.cls.queue)
+    await look_for(bench, UNHEARD_MAX_S, GPU_0)
     await bench.broker.requeue(message)
     await look_for(bench, 60, GPU_0)
     assert await bench.state(request) is RequestState.QUEUED

@@ -20,7 +20,7 @@ from qlm.broker.threads import share_interpreter
 from qlm.broker.topology import PROBE, QueueKind, queue_in
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
-from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.broker import UNHEARD_MAX_S, Broker, Delivery
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.outage import QUIET_S, Outage
 
@@ -37,7 +37,7 @@ class RabbitSettings:
         kind: Declaration of queues.
         connect_timeout_s: Time limit of one attempt to connect.
         confirm_timeout_s: Time limit of a publish, and of the wait of any call for a lost connection.
-        heartbeat_s: Interval of heartbeats; either side closes the connection after twice this silence.
+        heartbeat_s: Interval of heartbeats; either side closes the connection after two to three without one.
         get_channels: Maximum number of concurrent gets.
         backoff: Pauses between attempts to reconnect.
         forget_s: Time after its last use here for which a queue is not deleted.
@@ -48,7 +48,7 @@ class RabbitSettings:
     kind: QueueKind = field(default_factory=QueueKind)
     connect_timeout_s: float = 5.0
     confirm_timeout_s: float = 10.0
-    heartbeat_s: int = 15
+    heartbeat_s: int = UNHEARD_MAX_S // 3
     get_channels: int = 4
     backoff: Backoff = field(default_factory=Backoff)
     forget_s: float = 30.0

@@ -16,17 +16,20 @@ from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import QueueName, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.broker import UNHEARD_MAX_S, Broker
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.view import ClassView, ClusterView
 
 log = logging.getLogger("qlm.controller")
 
-STUCK_NS: Final = 10_000_000_000
+STUCK_NS: Final = 5_000_000_000
 """Time for which the oldest request of a class must have been passed over before its queue is read."""
 
-AGAIN_NS: Final = 10_000_000_000
-"""Time between two readings that must both miss a message: an agent may be between pull and lease."""
+AGAIN_NS: Final = (UNHEARD_MAX_S + 1) * 1_000_000_000
+"""Time between two readings that must both miss a message: a process that has stopped may have it."""
+
+PAUSE_NS: Final = 20_000_000_000
+"""Time between the first two readings of a queue that miss nothing; it doubles each time."""
 
 PAUSE_MAX_NS: Final = 600_000_000_000
 """Longest time between readings of a queue that miss nothing: one of 100 000 messages takes seconds."""
@@ -52,7 +55,7 @@ class _Watched:
     arrival_ns: int
     left: int
     read_at_ns: int
-    pause_ns: int = STUCK_NS
+    pause_ns: int = PAUSE_NS
     missing: frozenset[RequestId] = frozenset()
 
 
@@ -98,8 +101,8 @@ class MissingMessages:
         missing = frozenset(waiting) - (await self._reindexer.index(cls.queue)).ids
         twice, watched.missing = watched.missing & missing, missing
         if not missing:
-            watched.pause_ns = min(2 * watched.pause_ns, PAUSE_MAX_NS)
             watched.read_at_ns = now_ns + watched.pause_ns
+            watched.pause_ns = min(2 * watched.pause_ns, PAUSE_MAX_NS)
             return 0
         watched.read_at_ns = now_ns + AGAIN_NS
         if not twice:

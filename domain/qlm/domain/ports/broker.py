@@ -1,7 +1,7 @@
 """Port to the global queue."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from qlm.domain.ids import QueueName
 from qlm.domain.values import value
@@ -24,6 +24,13 @@ class Delivery:
     tag: object
     body: bytes
     redelivered: bool
+
+
+UNHEARD_MAX_S: Final = 15
+"""Longest time for which a client that has stopped keeps messages from the others.
+
+RabbitMQ closes a connection after two to three heartbeat intervals without a sign of its client.
+"""
 
 
 class Broker(Protocol):

@@ -81,6 +81,7 @@ def preempted(settings: AgentSettings, request: Request, preemptions: int) -> in
     bench.queue(replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns))
     for _ in range(250):
         bench.later(0.1)
+        bench.store_appends()
         if bench.take(Abort):
             break
     else:

@@ -123,6 +123,8 @@ class Agent:
             stats.operations.seen(now_ns)
             if not generates_still(state, now_ns):
                 self.account(now_ns)
+        if now_ns >= times.check_after_ns:
+            leases.check(requests, times, state.settings.lease_check_s, now_ns)
         actions += output_log.flush(state, now_ns)
         if requests.to_restore:
             actions += leases.restorations(requests, times, state.alarm, now_ns)

@@ -121,6 +121,21 @@ def renewals(requests: RequestTable, times: LeaseTimes, renewal_s: float, now_ns
     return actions
 
 
+def check(requests: RequestTable, times: LeaseTimes, check_s: float, now_ns: int) -> None:
+    """Have an empty entry written for each request that has written nothing since the check before.
+
+    The answer to a write tells whether the lease has expired, or the store has lost the request. One that
+    waits for a slot or for its first token writes nothing, and its message would be in no queue.
+    """
+    times.check_after_ns = now_ns + round(check_s * 1e9)
+    for tracked in requests.all.values():
+        claim, before = tracked.claim, tracked.claim.sent_at_check
+        claim.sent_at_check = tracked.sent
+        quiet = before == tracked.sent == len(tracked.output) and not claim.writing
+        if quiet and claim.epoch is not None and tracked.phase is not Phase.CLOSING:
+            requests.output.place(tracked, ends=False)
+
+
 def _track(state: AgentState, message: PulledMessage, group: GroupId | None, now_ns: int) -> list[Action]:
     request, delivery = message.request, message.delivery
     known = state.requests.all.get(request.id)

@@ -63,9 +63,10 @@ class Claim:
         group: The group it was pulled for; None if it came from the hold queue.
         epoch: Epoch of the lease; None until the store has granted it.
         writing: A write to the output log under this lease has not been answered yet.
+        sent_at_check: Tokens sent to the output log by the latest check of its lease; -1 before the first.
     """
 
-    __slots__ = ("delivered_ns", "delivery", "epoch", "group", "writing")
+    __slots__ = ("delivered_ns", "delivery", "epoch", "group", "sent_at_check", "writing")
 
     def __init__(self, delivery: Delivery, delivered_ns: int, group: GroupId | None) -> None:
         self.delivery = delivery
@@ -73,6 +74,7 @@ class Claim:
         self.group = group
         self.epoch: Epoch | None = None
         self.writing = False
+        self.sent_at_check = -1
 
 
 class Exit:

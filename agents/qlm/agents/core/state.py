@@ -37,6 +37,8 @@ class AgentSettings:
             one write at a time.
         delivery_renewal_s: Age at which the delivery of a message is renewed; under half the broker's
             acknowledgement timeout (30 minutes by default).
+        lease_check_s: Time between checks of the leases of requests that write nothing; well below the time
+            for which the controller lets a message be missing (`controller.shell.missing_messages`).
         pull_max: Most requests of one pull.
         swap_after_s: Time for which a group of another model must have been first before the model is
             swapped. It is longer than a re-plan, so that a new plan can still keep the present model.
@@ -61,6 +63,7 @@ class AgentSettings:
     append_at_once_max: int = 24
     ends_apart: bool = True
     delivery_renewal_s: float = 600.0
+    lease_check_s: float = 5.0
     pull_max: int = 16
     swap_after_s: float = 0.1
     swap_idle_s: float = 4.0
@@ -225,11 +228,13 @@ class LeaseTimes:
     Attributes:
         restore_after_ns: Next attempt to register requests that the store has lost.
         renew_after_ns: Next check for deliveries to renew.
+        check_after_ns: Next check of the leases of requests that write nothing.
     """
 
     def __init__(self) -> None:
         self.restore_after_ns = 0
         self.renew_after_ns = 0
+        self.check_after_ns = 0
 
 
 class AgentStats:

@@ -20,7 +20,7 @@ from qlm.cli.runtime.clock import SystemClock
 from qlm.controller.shell.missing_messages import AGAIN_NS, STUCK_NS, MissingMessages
 from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.actions import Ack, DeadLetter, Demote, ForwardMessage, RenewDelivery, ReportParked, Return
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import Granted
@@ -32,6 +32,7 @@ from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import until
 from support.requests import a_request
+from support.store_steps import SteppedClock
 
 HOLDER, OTHER = (Holder(InstanceId(name), SessionId("s")) for name in ("i", "j"))
 HIT, SPARED = (a_request(name, deadline_ms=1000.0) for name in ("hit", "spared"))
@@ -105,6 +106,15 @@ class Bench:
         """Return a request to its queue."""
         delivery, epoch = self.leased[request.id]
         return Return(id=request.id, epoch=epoch, delivery=delivery, home=QUEUE, why="evicted")
+
+    async def held(self, request: Request) -> None:
+        """Have the message of a request come from the agent's hold queue."""
+        delivery, epoch = self.leased[request.id]
+        await self.own.ack(delivery)
+        hold = hold_queue(HOLDER.instance)
+        await self.others.publish(hold, delivery.body)
+        (again,) = await self.own.get(hold, 1)
+        self.leased[request.id] = again, epoch
 
     def demotes(self, request: Request) -> Demote:
         """Move a request to its late class."""
@@ -231,16 +241,16 @@ async def test_a_request_without_a_message_that_can_be_pulled_is_ended(
     assert not bench.worker.done()
     assert await bench.state(HIT) is RequestState.QUEUED
 
+    clock = SteppedClock()
     controller = MissingMessages(
-        bench.others, bench.store, Reindexer(bench.others, bench.store, SystemClock())
+        bench.others, bench.store, Reindexer(bench.others, bench.store, SystemClock()), clock
     )
     assert len(await bench.others.get(QUEUE, 10)) == 1
     granted = await bench.store.lease(SPARED.metadata(), OTHER, None)
     assert isinstance(granted, Granted)
-    now_ns = SystemClock().now_ns()
     for _ in range(4):
-        await controller.run(await bench.store.view(), {QUEUE: 0}, now_ns)
-        now_ns += STUCK_NS + AGAIN_NS
+        await controller.run(await bench.store.view(), {QUEUE: 0}, clock.now_ns())
+        clock.time_ns += STUCK_NS + AGAIN_NS
     record = await bench.store.record(HIT.id)
     assert record is not None
     assert record.outcome is Outcome.OUTPUT_LOST
@@ -261,3 +271,34 @@ async def test_giving_up_waits_for_a_store_that_is_away(bench: Bench) -> None:
     del bench.errors["release"]
     await asyncio.wait_for(bench.effects.finished(), 10)
     assert await bench.state(HIT) is RequestState.QUEUED
+
+
+@pytest.mark.parametrize("operation", ["publish", "release", "ack"])
+async def test_a_request_waits_once_its_message_has_left_the_hold_queue(bench: Bench, operation: str) -> None:
+    """RabbitMQ blocks publishers for as long as it is short of memory: the request would end as lost."""
+    await bench.held(HIT)
+    bench.errors[operation] = (StoreUnavailableError if operation == "release" else BrokerUnavailableError)(
+        "x"
+    )
+    bench.effects.put(bench.returns(HIT))
+    await until(lambda: (bench.broker.calls + bench.agent_store.calls).count(operation) >= 3)
+    assert (await bench.state(HIT) is RequestState.QUEUED) == (operation == "ack")
+    del bench.errors[operation]
+    await bench.effects.finished()
+    assert await bench.state(HIT) is RequestState.QUEUED
+    assert await bench.waiting() == ["hit"]
+    assert await bench.others.depth(hold_queue(HOLDER.instance)) == 0
+
+
+@pytest.mark.parametrize("operation", ["publish", "release", "ack"])
+async def test_a_return_from_the_hold_queue_that_a_defect_keeps_failing_loses_no_message(
+    bench: Bench, operation: str
+) -> None:
+    await bench.held(HIT)
+    bench.errors[operation] = KeyError("x")
+    bench.effects.put(bench.returns(HIT))
+    await asyncio.wait_for(bench.effects.finished(), 10)
+    await bench.close_agent()
+    waits = "hit" in await bench.waiting()
+    held = len(await bench.others.get(hold_queue(HOLDER.instance), 10))
+    assert (waits, held) == (operation != "publish", int(operation != "release"))

@@ -14,9 +14,9 @@ from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
 from qlm.controller.shell.missing_messages import AGAIN_NS, DETAIL, STUCK_NS
 from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
-from qlm.controller.shell.reindex import Reindexer
+from qlm.controller.shell.reindex import Reading, Reindexer
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
-from qlm.domain.fleet import InstanceStatus
+from qlm.domain.fleet import InstanceStatus, ModelSpec
 from qlm.domain.ids import ControllerId, InstanceId, QueueName, SessionId
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
@@ -25,6 +25,8 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import UNHEARD_MAX_S, Broker, Delivery
 from qlm.domain.request import Request, RequestState
+from qlm.gateway.sessions.dead_letters import DeadLetterQueue
+from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky
 from support.requests import a_request
@@ -690,6 +692,66 @@ async def test_a_request_whose_message_is_a_dead_letter_waits_for_an_operator(be
     await look_for(bench, 60)
     assert (await bench.depth(request.cls.queue), await bench.depth(DEAD)) == (0, 1)
     assert await bench.state(request) is RequestState.QUEUED
+
+
+async def dead_letter_of(bench: Bench) -> Request:
+    """Return a request whose message has long been a dead letter."""
+    request = a_request("r")
+    await bench.accept(request)
+    (message,) = await bench.broker.get(request.cls.queue)
+    letter = codec.DeadLetter(reason="damaged", queue=request.cls.queue, at_ns=0, body=message.body)
+    await bench.broker.publish(DEAD, codec.encode_dead_letter(letter))
+    await bench.broker.ack(message)
+    await look_for(bench, 60)
+    return request
+
+
+async def test_a_letter_that_an_operator_is_putting_back_is_not_missing(bench: Bench) -> None:
+    """He has it for some seconds, in which it is neither a dead letter nor in its queue."""
+    request = await dead_letter_of(bench)
+    for pause_s in range(8):
+        (letter,) = await bench.broker.pick(DEAD, lambda body: True, 1, looks_max=100)
+        await look_for(bench, 8)
+        await bench.broker.requeue(letter)
+        await look_for(bench, 24 + pause_s)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_a_letter_that_is_put_back_while_queues_are_read_is_not_missing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is read before it is there, and the dead letters after it was one."""
+    request = await dead_letter_of(bench)
+    spec = ModelSpec(id=request.model, tokenizer="byte", context_tokens=4096)
+    operator = DeadLetterQueue(bench.broker, bench.store, ServedModels([spec]))
+    index, put_back = Reindexer.index, list[str]()
+
+    async def read_before(reindexer: Reindexer, queue: QueueName) -> Reading:
+        read = await index(reindexer, queue)
+        put_back.extend(each.resolution for each in await operator.retry(lambda body: True))
+        return read
+
+    monkeypatch.setattr(Reindexer, "index", read_before)
+    await look_for(bench, 700)
+    assert put_back == ["queued"]
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(request.cls.queue) == 1
+
+
+async def test_two_readings_are_apart_by_their_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that stood still, or read other queues, was late with the first one."""
+    request, index, read_at_ns = a_request("r"), Reindexer.index, list[int]()
+    await bench.store.enqueue(request.metadata())
+
+    async def slow(reindexer: Reindexer, queue: QueueName) -> Reading:
+        bench.clock.time_ns += 0 if read_at_ns else 10_000_000_000
+        read_at_ns.append(bench.clock.time_ns)
+        return await index(reindexer, queue)
+
+    monkeypatch.setattr(Reindexer, "index", slow)
+    while await bench.state(request) is RequestState.QUEUED:
+        await bench.look(GPU_0)
+    assert read_at_ns[-1] - read_at_ns[0] >= AGAIN_NS
 
 
 @pytest.mark.parametrize(

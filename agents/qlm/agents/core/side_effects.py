@@ -34,7 +34,10 @@ Call = TypeVar("Call")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(Generic[Call]):
-    """Store and broker operations. `move` and `dead_letter` publish to another queue, then acknowledge."""
+    """Store and broker operations.
+
+    `copy` publishes a message to another queue, too; `move` and `dead_letter` also acknowledge it then.
+    """
 
     park: Callable[[RequestId, Epoch, str], Call]
     resume: Callable[[RequestId, Epoch], Call]
@@ -42,6 +45,7 @@ class Services(Generic[Call]):
     demote: Callable[[RequestMetadata, Epoch, str], Call]
     ack: Callable[[Delivery], Call]
     requeue: Callable[[Delivery], Call]
+    copy: Callable[[Delivery, QueueName], Call]
     move: Callable[[Delivery, QueueName], Call]
     publish: Callable[[Request], Call]
     dead_letter: Callable[[Delivery, str], Call]
@@ -56,11 +60,8 @@ def calls(effect: SideEffect, instance: InstanceId, on: Services[Call]) -> Itera
             yield on.park(id, epoch, why)
         case ReportResumed(id=id, epoch=epoch):
             yield on.resume(id, epoch)
-        case Return(id=id, epoch=epoch, delivery=delivery, home=home, why=why):
-            if epoch is not None:
-                yield on.release(id, epoch, why)
-            # Only this agent reads its hold queue: a message from there moves to where all agents pull.
-            yield on.requeue(delivery) if delivery.queue == home else on.move(delivery, home)
+        case Return():
+            yield from _calls_of_return(effect, on)
         case Demote(request=request, epoch=epoch, delivery=delivery, why=why):
             # Published before the store reports its new queue: no agent must look for it there too early.
             yield on.publish(request)
@@ -72,3 +73,14 @@ def calls(effect: SideEffect, instance: InstanceId, on: Services[Call]) -> Itera
             yield on.move(delivery, hold_queue(instance))
         case DeadLetter(delivery=delivery, reason=reason):
             yield on.dead_letter(delivery, reason)
+
+
+def _calls_of_return(effect: Return, on: Services[Call]) -> Iterator[Call]:
+    # Only this agent reads its hold queue: a message from there moves to where all agents pull. It is there
+    # before the request waits, for a blocked broker may keep it from there for long.
+    moves = effect.delivery.queue != effect.home
+    if moves:
+        yield on.copy(effect.delivery, effect.home)
+    if effect.epoch is not None:
+        yield on.release(effect.id, effect.epoch, effect.why)
+    yield on.ack(effect.delivery) if moves else on.requeue(effect.delivery)

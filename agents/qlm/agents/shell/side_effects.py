@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Final
 
 from qlm.agents.core.side_effects import Services, SideEffect, calls
@@ -62,6 +63,7 @@ class SideEffects:
             demote=store.demote,
             ack=broker.ack,
             requeue=broker.requeue,
+            copy=lambda delivery, queue: self._publish(queue, delivery.body),
             move=lambda delivery, queue: self._move(delivery, queue, delivery.body),
             publish=self._publish_request,
             dead_letter=self._dead_letter,
@@ -145,9 +147,9 @@ class SideEffects:
         a request that waits is ended by the controller as `output_lost`.
         """
         done, failure = effect.epoch is None, None
-        for step in calls(effect, self._instance, self._services):
+        for step in self._parts_of(effect):
             try:
-                await step
+                await step()
                 done = True
             except DeliveryLostError:
                 return True
@@ -158,6 +160,14 @@ class SideEffects:
         if failure is not None and not done:
             raise failure
         return True
+
+    def _parts_of(self, effect: Return) -> Iterator[Callable[[], Awaitable[object]]]:
+        """Yield the release of the lease and the return of the message, neither of which needs the other."""
+        on, delivery = self._services, effect.delivery
+        if effect.epoch is not None:
+            yield partial(on.release, effect.id, effect.epoch, effect.why)
+        moves = delivery.queue != effect.home
+        yield partial(on.move, delivery, effect.home) if moves else partial(on.requeue, delivery)
 
     async def _unless_damaged(self, effect: SideEffect, call: Awaitable[object]) -> None:
         try:

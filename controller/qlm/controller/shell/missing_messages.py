@@ -17,6 +17,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import UNHEARD_MAX_S, Broker
+from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.view import ClassView, ClusterView
 
@@ -62,7 +63,8 @@ class _Watched:
 class MissingMessages:
     """Watches the oldest request of each class; call `run` with each check."""
 
-    def __init__(self, broker: Broker, store: ControllerStore, reindexer: Reindexer) -> None:
+    def __init__(self, broker: Broker, store: ControllerStore, reindexer: Reindexer, clock: Clock) -> None:
+        self._clock = clock
         self._broker = broker
         self._store = store
         self._reindexer = reindexer
@@ -92,13 +94,16 @@ class MissingMessages:
             self._watched[each.cls] = watched
             stuck = watched.missing or _left(each) > watched.left or not depths.get(each.cls.queue)
             if stuck and now_ns >= watched.read_at_ns:
-                ended += await self._read(each.cls, watched, view, now_ns)
+                ended += await self._read(each.cls, watched, view)
         return ended
 
-    async def _read(self, cls: RequestClass, watched: _Watched, view: ClusterView, now_ns: int) -> int:
+    async def _read(self, cls: RequestClass, watched: _Watched, view: ClusterView) -> int:
         # The list comes first: what arrives while the queue is read is not in it.
         waiting = await self._store.waiting(cls)
         missing = frozenset(waiting) - (await self._reindexer.index(cls.queue)).ids
+        if missing:
+            missing -= await self._dead_letters_of(missing)
+        now_ns = self._clock.now_ns()
         twice, watched.missing = watched.missing & missing, missing
         if not missing:
             watched.read_at_ns = now_ns + watched.pause_ns
@@ -108,15 +113,14 @@ class MissingMessages:
         if not twice:
             await self._bring_back(cls, view)
             return 0
-        lost = twice - await self._dead_letters_of(twice)
-        ended = await self._store.end_waiting(sorted(lost), Outcome.OUTPUT_LOST, DETAIL)
-        watched.missing -= lost
+        ended = await self._store.end_waiting(sorted(twice), Outcome.OUTPUT_LOST, DETAIL)
+        watched.missing -= twice
         if ended:
             log.error("%s: %d requests waited without a message, and ended", cls.queue, len(ended))
         return len(ended)
 
     async def _dead_letters_of(self, ids: frozenset[RequestId]) -> frozenset[RequestId]:
-        """Return those whose message is a dead letter: an operator may put it back.
+        """Return those whose message is a dead letter, which an operator may put back at any time.
 
         A message that does not tell its id is none of them: it can only be deleted.
         """

@@ -55,7 +55,7 @@ class Reconciler:
         self._unmarked = False
         self._grace_until_ns = 0
         self._surplus = SurplusWatch()
-        self._missing = MissingMessages(broker, store, self._reindexer)
+        self._missing = MissingMessages(broker, store, self._reindexer, clock)
         self._idle = IdleQueues()
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:

@@ -76,6 +76,13 @@ class SimulatedBroker:
             self._return(*settled)
         return settled is not None
 
+    def copy(self, delivery: Delivery, by: InstanceId, queue: QueueName) -> None:
+        """Publish a delivered message to another queue as well, unless it was returned meanwhile."""
+        assert isinstance(delivery.tag, int)
+        held = self._unacknowledged.get(by, {}).get(delivery.tag)
+        if held is not None:
+            self.publish(queue, held[1].request)
+
     def move(self, delivery: Delivery, by: InstanceId, queue: QueueName) -> bool:
         """Publish a delivered message to another queue, and delete it from its own."""
         settled = self._settle(delivery, by)

@@ -47,6 +47,7 @@ class SideEffects:
             demote=partial(self._store, leases.demote),
             ack=lambda delivery: _Call(False, lambda: broker.ack(delivery, instance)),
             requeue=lambda delivery: _Call(False, lambda: broker.requeue(delivery, instance)),
+            copy=lambda delivery, queue: _Call(False, lambda: broker.copy(delivery, instance, queue)),
             move=lambda delivery, queue: _Call(False, lambda: broker.move(delivery, instance, queue)),
             publish=lambda request: _Call(False, lambda: broker.publish(request.cls.queue, request)),
             dead_letter=lambda delivery, _: _Call(False, lambda: broker.move(delivery, instance, DEAD)),

@@ -107,7 +107,7 @@ class Bench:
         delivery, epoch = self.leased[request.id]
         return Return(id=request.id, epoch=epoch, delivery=delivery, home=QUEUE, why="evicted")
 
-    async def held(self, request: Request) -> None:
+    async def from_hold_queue(self, request: Request) -> None:
         """Have the message of a request come from the agent's hold queue."""
         delivery, epoch = self.leased[request.id]
         await self.own.ack(delivery)
@@ -276,7 +276,7 @@ async def test_giving_up_waits_for_a_store_that_is_away(bench: Bench) -> None:
 @pytest.mark.parametrize("operation", ["publish", "release", "ack"])
 async def test_a_request_waits_once_its_message_has_left_the_hold_queue(bench: Bench, operation: str) -> None:
     """RabbitMQ blocks publishers for as long as it is short of memory: the request would end as lost."""
-    await bench.held(HIT)
+    await bench.from_hold_queue(HIT)
     bench.errors[operation] = (StoreUnavailableError if operation == "release" else BrokerUnavailableError)(
         "x"
     )
@@ -294,11 +294,11 @@ async def test_a_request_waits_once_its_message_has_left_the_hold_queue(bench: B
 async def test_a_return_from_the_hold_queue_that_a_defect_keeps_failing_loses_no_message(
     bench: Bench, operation: str
 ) -> None:
-    await bench.held(HIT)
+    await bench.from_hold_queue(HIT)
     bench.errors[operation] = KeyError("x")
     bench.effects.put(bench.returns(HIT))
     await asyncio.wait_for(bench.effects.finished(), 10)
     await bench.close_agent()
     waits = "hit" in await bench.waiting()
-    held = len(await bench.others.get(hold_queue(HOLDER.instance), 10))
-    assert (waits, held) == (operation != "publish", int(operation != "release"))
+    left = len(await bench.others.get(hold_queue(HOLDER.instance), 10))
+    assert (waits, left) == (operation != "publish", int(operation != "release"))

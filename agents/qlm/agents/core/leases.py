@@ -124,7 +124,7 @@ def renewals(requests: RequestTable, times: LeaseTimes, renewal_s: float, now_ns
 def check(requests: RequestTable, times: LeaseTimes, check_s: float, now_ns: int) -> None:
     """Have an empty entry written for each request that has written nothing since the check before.
 
-    The answer to a write tells whether the lease has expired, or the store has lost the request. One that
+    The answer to a write reports a lease that has expired, or a request that the store has lost. One that
     waits for a slot or for its first token writes nothing, and its message would be in no queue.
     """
     times.check_after_ns = now_ns + round(check_s * 1e9)

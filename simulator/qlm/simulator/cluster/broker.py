@@ -79,9 +79,9 @@ class SimulatedBroker:
     def copy(self, delivery: Delivery, by: InstanceId, queue: QueueName) -> None:
         """Publish a delivered message to another queue as well, unless it was returned meanwhile."""
         assert isinstance(delivery.tag, int)
-        held = self._unacknowledged.get(by, {}).get(delivery.tag)
-        if held is not None:
-            self.publish(queue, held[1].request)
+        delivered = self._unacknowledged.get(by, {}).get(delivery.tag)
+        if delivered is not None:
+            self.publish(queue, delivered[1].request)
 
     def move(self, delivery: Delivery, by: InstanceId, queue: QueueName) -> bool:
         """Publish a delivered message to another queue, and delete it from its own."""

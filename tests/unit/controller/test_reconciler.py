@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
-from qlm.controller.shell.missing_messages import AGAIN_NS, DETAIL, STUCK_NS
+from qlm.controller.shell.missing_messages import AGAIN_NS, DETAIL, STUCK_NS, MissingMessages
 from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
 from qlm.controller.shell.reindex import Reading, Reindexer
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
@@ -618,6 +618,35 @@ async def test_a_request_whose_message_is_gone_ends_as_lost(bench: Bench) -> Non
     for each in requests:
         log = await bench.store.read_output(each.id, 0)
         assert log is not None and (log.outcome, log.detail) == (Outcome.OUTPUT_LOST, DETAIL)
+
+
+@pytest.mark.parametrize("operation", ["end_waiting", "bring_back"])
+async def test_a_failure_makes_no_request_end_sooner_and_none_much_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    request, index, read_at_ns = a_request("r"), Reindexer.index, list[int]()
+    await bench.store.enqueue(request.metadata())
+
+    async def noted(reindexer: Reindexer, queue: QueueName) -> Reading:
+        read_at_ns.append(bench.clock.time_ns)
+        return await index(reindexer, queue)
+
+    async def fail(*arguments: object) -> NoReturn:
+        raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(Reindexer, "index", noted)
+    part = {"end_waiting": MemoryStore, "bring_back": MissingMessages}
+    name = "_bring_back" if operation == "bring_back" else operation
+    with monkeypatch.context() as patch:
+        patch.setattr(part[operation], name, fail)
+        with pytest.raises(StoreUnavailableError):
+            await look_for(bench, 100, GPU_0)
+    failed_at_ns = bench.clock.time_ns
+    while await bench.state(request) is RequestState.QUEUED:
+        await bench.look(GPU_0)
+    assert bench.clock.time_ns - read_at_ns[0] >= AGAIN_NS
+    if operation == "end_waiting":
+        assert bench.clock.time_ns - failed_at_ns <= 2 * PERIOD_NS
 
 
 async def test_a_missing_message_is_found_in_a_class_that_goes_on_without_it(bench: Bench) -> None:

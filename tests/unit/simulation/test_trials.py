@@ -53,3 +53,8 @@ def test_requests_accepted_while_the_store_refuses_writes_are_indexed_soon_after
 def test_messages_that_a_controller_standing_still_takes_twice_are_kept() -> None:
     """RabbitMQ was restarted while it read a queue, so all that it held came again."""
     assert run_trial(600_278).violations == ()
+
+
+def test_a_model_whose_engines_have_all_failed_is_served_again() -> None:
+    """An engine of the other model was awake beside each: nothing started them, and no plan had a place."""
+    assert run_trial(600_394).violations == ()

@@ -114,6 +114,8 @@ class Agent:
         """Decide once for all events taken since the last decision."""
         state, actions = self.state, list[Action]()
         requests, stats, times = state.requests, state.stats, state.lease_times
+        if state.engines.failed_until_ns:
+            state.engines.end_pauses(now_ns)
         if self._decisive:
             self._decisive = False
             # Tokens alone never free a slot; without a decision a token costs little.
@@ -297,7 +299,8 @@ class Agent:
     def _engine_failed(self, model: ModelId, error: str, now_ns: int) -> None:
         state = self.state
         settings, watch = state.settings.watch, state.stats.progress
-        pause_ns = watch.pause_ns(model, settings, now_ns)
+        state.engines.failures[model] += 1
+        pause_ns = watch.pause_ns(model, settings, now_ns, state.engines.failures[model])
         restarts = watch.recent_restarts(model, settings, now_ns)
         if restarts > settings.restarts_max:
             span = f"{restarts} times in {settings.window_s:g} s"

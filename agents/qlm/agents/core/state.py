@@ -1,5 +1,6 @@
 """State of the agent. Its parts keep their own invariants; decisions are made by the rules that take them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -101,6 +102,7 @@ class Engines:
         swapping_to: The model of the swap in progress.
         errors: Last error of each failed engine.
         failed_until_ns: End of the pause after each failure.
+        failures: Failures of each engine since it was awake.
         swap_ns: Duration of a swap to each model that is not awake.
         suspect: The awake engine broke off a generation and was not found healthy since.
         token_due_s: Time in which the next probe requires a token; 0 if health is enough.
@@ -115,6 +117,7 @@ class Engines:
         self.swapping_to: ModelId | None = None
         self.errors: dict[ModelId, str] = {}
         self.failed_until_ns: Final[dict[ModelId, int]] = {}
+        self.failures: Counter[ModelId] = Counter()
         self._costs = costs
         self.swap_ns: Mapping[ModelId, int] = costs.swap_ns(self.states)
         self.suspect = False
@@ -147,11 +150,18 @@ class Engines:
         self._trust()
         self.errors.pop(model, None)
         self.failed_until_ns.pop(model, None)
+        self.failures.pop(model, None)
 
     def failed(self, model: ModelId, error: str, until_ns: int) -> None:
         """Keep the first line of the error, and pause before the next start."""
         self.errors[model] = error.partition("\n")[0]
         self.failed_until_ns[model] = until_ns
+
+    def end_pauses(self, now_ns: int) -> None:
+        """Count engines whose pause is over as cold again, since plans leave out failed ones."""
+        for model, until_ns in self.failed_until_ns.items():
+            if until_ns <= now_ns and self.states[model] is EngineState.FAILED:
+                self.states[model] = EngineState.COLD
 
     def distrust(self, token_s: float, why: str) -> None:
         """Suspect the awake engine until it has generated a token for a new request within `token_s`."""

@@ -113,8 +113,10 @@ class MissingMessages:
         if not twice:
             await self._bring_back(cls, view)
             return 0
+        # Until they have ended: if that fails, they are tried again at once, without those missed anew.
+        watched.missing, watched.read_at_ns = twice, now_ns
         ended = await self._store.end_waiting(sorted(twice), Outcome.OUTPUT_LOST, DETAIL)
-        watched.missing -= twice
+        watched.missing, watched.read_at_ns = missing - twice, now_ns + AGAIN_NS
         if ended:
             log.error("%s: %d requests waited without a message, and ended", cls.queue, len(ended))
         return len(ended)

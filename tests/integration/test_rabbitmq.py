@@ -209,7 +209,8 @@ async def test_messages_of_a_client_that_stands_still_come_back(
 
 def test_a_client_that_stands_still_is_noticed_within_the_time_that_others_allow_for() -> None:
     heartbeats_missed_max = 3
-    assert RabbitSettings(url="amqp://").heartbeat_s * heartbeats_missed_max <= UNHEARD_MAX_S
+    parameters = RabbitSettings(url="amqp://127.0.0.1/?heartbeat=60").parameters()
+    assert parameters.heartbeat * heartbeats_missed_max <= UNHEARD_MAX_S
 
 
 async def test_the_acknowledgement_timeout_costs_the_delivery_and_nothing_else(

@@ -171,10 +171,11 @@ def test_restarts_back_off_and_then_the_engine_is_out_with_a_reason() -> None:
         until_ns = bench.agent.state.engines.failed_until_ns[M]
         waited_s.append(round((until_ns - began_ns) / 1e9))
         error = bench.agent.status().error
-        bench.awake(M)
-        bench.queue()
-        bench.take(Submit)
-        bench.start(a_request(f"n{len(waited_s)}", model=M, max_tokens=4000), name=f"n{len(waited_s)}")
+        if len(waited_s) < 3:
+            bench.awake(M)
+            bench.queue()
+            bench.take(Submit)
+            bench.start(a_request(f"n{len(waited_s)}", model=M, max_tokens=4000), name=f"n{len(waited_s)}")
     assert waited_s[0] < waited_s[1] < waited_s[2]
     assert waited_s[2] > 1700
     assert "out of service for 1800 s" in error

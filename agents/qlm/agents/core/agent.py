@@ -40,6 +40,7 @@ from qlm.agents.core.stats.activity import (
     waiting_here,
 )
 from qlm.agents.core.stats.gpu_time import GpuTime
+from qlm.agents.core.stats.progress import pause_beside_others_ns
 from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import ModelId
@@ -280,6 +281,7 @@ class Agent:
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         state, engines, model = self.state, self.state.engines, event.model
         awake = event.state is EngineState.AWAKE
+        start_ns = now_ns - state.visit.awake_ns if model == engines.swapping_to else 0
         if engines.changed(model, event.state):
             tier = event.tier or SwapTier.COLD if awake else None
             state.stats.operations.swapped(tier, now_ns)
@@ -293,14 +295,17 @@ class Agent:
             state.visit.begin(now_ns)
         if event.state is not EngineState.FAILED:
             return []
-        self._engine_failed(model, event.error, now_ns)
+        self._engine_failed(model, event.error, start_ns, now_ns)
         return lifecycle.engine_failed(state.requests, model, event.error)
 
-    def _engine_failed(self, model: ModelId, error: str, now_ns: int) -> None:
+    def _engine_failed(self, model: ModelId, error: str, start_ns: int, now_ns: int) -> None:
         state = self.state
         settings, watch = state.settings.watch, state.stats.progress
         state.engines.failures[model] += 1
-        pause_ns = watch.pause_ns(model, settings, now_ns, state.engines.failures[model])
+        pause_ns = watch.pause_ns(model, settings, now_ns)
+        if len(state.engines.models) > 1:  # a start takes the accelerator from the others
+            longer_ns = pause_beside_others_ns(start_ns, state.engines.failures[model])
+            pause_ns = max(pause_ns, min(longer_ns, round(settings.out_s * 1e9)))
         restarts = watch.recent_restarts(model, settings, now_ns)
         if restarts > settings.restarts_max:
             span = f"{restarts} times in {settings.window_s:g} s"

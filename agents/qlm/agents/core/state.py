@@ -100,7 +100,7 @@ class Engines:
         active: The model of the awake engine.
         capacity: Of the awake engine.
         swapping_to: The model of the swap in progress.
-        errors: Last error of each failed engine.
+        errors: Last error of each engine that has not been awake since.
         failed_until_ns: End of the pause after each failure.
         failures: Failures of each engine since it was awake.
         swap_ns: Duration of a swap to each model that is not awake.

@@ -37,7 +37,7 @@ class RabbitSettings:
         kind: Declaration of queues.
         connect_timeout_s: Time limit of one attempt to connect.
         confirm_timeout_s: Time limit of a publish, and of the wait of any call for a lost connection.
-        heartbeat_s: Interval of heartbeats; either side closes the connection after two to three without one.
+        heartbeat_s: Interval of heartbeats; RabbitMQ closes the connection after two to three without one.
         get_channels: Maximum number of concurrent gets.
         backoff: Pauses between attempts to reconnect.
         forget_s: Time after its last use here for which a queue is not deleted.

@@ -47,7 +47,7 @@ class LimitsConfig(BaseModel):
             this time.
         unknown_after_s: A request without output counts as lost when neither store nor queue has known it
             for this time. Keep it above the time in which the broker requeues messages of a dead machine
-            (twice its heartbeat).
+            (three heartbeats).
         publish_timeout_s: Longest wait for a confirmation by the broker. While the store is away for longer,
             new requests are refused, and clients that wait for a plain answer get 503.
         probe_timeout_s: Longest time of a readiness probe.

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+from grpc import aio
+
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.api_keys import Scope
@@ -206,7 +208,8 @@ class QlmService(QlmServicer):
         except QlmError as error:
             failure = from_qlm(error)
         except Exception as error:
-            if context.done():  # writing failed because the client has disconnected
+            # Writing failed because the client has disconnected, which the context may not know yet.
+            if context.done() or isinstance(error, aio.InternalError):
                 raise asyncio.CancelledError from error
             failure = self._gateway.failed(error, "gRPC call")
         if _ID_HEADER not in failure.headers:

@@ -1,5 +1,7 @@
 """Model swaps, driven by the order of the virtual queue."""
 
+from typing import Final
+
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.queue_head import SwapHysteresis
 from qlm.agents.core.scheduling.eviction_worth import worth_evicting
@@ -9,15 +11,24 @@ from qlm.domain.actions import Action, SwapModel
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
 
+SHORT_PAUSE_NS: Final = 60_000_000_000
+"""Pause of a failed engine that is waited for: to start another one may take as long."""
+
 
 def start_engine(state: AgentState, head: Group | None, now_ns: int) -> list[Action]:
-    """Without an awake engine, start the one that the virtual queue needs, else the first home or model."""
+    """Without an awake engine, start the one that the virtual queue needs, else the first home or model.
+
+    After a failure it waits for the end of the pause, or starts another model if that is far off.
+    """
     engines = state.engines
     if head is not None:
         return begin_swap(state, head.cls.model, head, now_ns)
-    retry_ns = min((at_ns for at_ns in engines.failed_until_ns.values() if at_ns > now_ns), default=None)
-    if retry_ns is None:
-        return begin_swap(state, (*state.queue.homes, *engines.models)[0], None, now_ns)
+    paused = {model: at_ns for model, at_ns in engines.failed_until_ns.items() if at_ns > now_ns}
+    retry_ns = min(paused.values(), default=now_ns)
+    models = (each for each in (*state.queue.homes, *engines.models) if each not in paused)
+    first = next(models, None)
+    if first is not None and (not paused or retry_ns > now_ns + SHORT_PAUSE_NS):
+        return begin_swap(state, first, None, now_ns)
     state.alarm.want(retry_ns)
     return []
 

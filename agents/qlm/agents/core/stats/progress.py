@@ -21,10 +21,13 @@ STRIKES_NS: Final = 60_000_000_000
 """Time for which a cut request or a broken answer counts against its engine."""
 
 FAILED_PAUSE_NS: Final = 5_000_000_000
-"""Shortest time until a failed engine is started again; it doubles with each failure in a row."""
+"""Shortest time until a failed engine is started again."""
 
 DOUBLED_MAX: Final = 6
-"""Most doublings, up to 320 s: a start that fails takes the accelerator from other models."""
+"""Most doublings of that time, to 320 s, after failures in a row beside other models."""
+
+PAUSE_STARTS: Final = 4
+"""Least pause beside other models in starts: those that fail take at most a fifth of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,17 +183,19 @@ class ProgressWatch:
         self._restart_times_ns[model] = recent
         return len(recent)
 
-    def pause_ns(self, model: ModelId, settings: WatchSettings, now_ns: int, failures: int) -> int:
-        """Return the pause before a failed engine starts again: longer each time, then `out_s`.
-
-        Args:
-            model: The model of the engine.
-            settings: The watchdog's.
-            now_ns: The present time.
-            failures: Its failures since it was awake, at least 1.
-        """
-        recent, longest_ns = self.recent_restarts(model, settings, now_ns), round(settings.out_s * 1e9)
+    def pause_ns(self, model: ModelId, settings: WatchSettings, now_ns: int) -> int:
+        """Return the pause before a failed engine starts again: longer with each restart, then `out_s`."""
+        recent = self.recent_restarts(model, settings, now_ns)
         if recent > settings.restarts_max:
-            return longest_ns
-        doubled = min(max(recent, failures) - 1, DOUBLED_MAX)
-        return min(FAILED_PAUSE_NS << doubled, max(longest_ns, FAILED_PAUSE_NS))
+            return round(settings.out_s * 1e9)
+        return FAILED_PAUSE_NS << max(0, recent - 1)
+
+
+def pause_beside_others_ns(start_ns: int, failures: int) -> int:
+    """Return the least pause of a failed engine whose accelerator other models use.
+
+    Args:
+        start_ns: Duration of the start that failed; 0 if the engine was awake.
+        failures: Failures since it was awake, at least 1.
+    """
+    return max(FAILED_PAUSE_NS << min(failures - 1, DOUBLED_MAX), PAUSE_STARTS * start_ns)

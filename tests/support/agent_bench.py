@@ -4,7 +4,16 @@ from typing import TypeVar
 
 from qlm.agents.core.agent import NO_COSTS, Agent
 from qlm.agents.core.costs.operation_costs import OperationCosts
-from qlm.agents.core.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
+from qlm.agents.core.events import (
+    Appended,
+    EngineChanged,
+    GenerationEnded,
+    LeaseAnswered,
+    Progress,
+    Pulled,
+    QueueRead,
+    Tick,
+)
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.activity import WaitingModels
 from qlm.agents.core.stats.pace import Pace
@@ -19,6 +28,7 @@ from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
 from qlm.domain.virtual_queue import VirtualQueue
+from support.requests import a_request
 
 HOLDER = Holder(InstanceId("i"), SessionId("s"))
 M, N = ModelId("m"), ModelId("n")
@@ -66,6 +76,17 @@ class Bench:
     def at_pace(self, *, token_s: float, service_s: float) -> None:
         """Have both models finish generations at a pace from now on."""
         self.agent.state.stats.paces.update(dict.fromkeys((M, N), Pace(token_s, service_s)))
+
+    def preempt(self, id: str) -> tuple[Submit, Request]:
+        """Preempt a request of three tokens for an urgent one, which waits for its slot; return both."""
+        slow = self.start(a_request(id, max_tokens=1000))
+        self.at_pace(token_s=0.1, service_s=1)
+        self.send(Progress(chunks=((slow.call.call_id, (1, 2, 3)),)))
+        urgent = a_request("urgent", deadline_ms=2000, arrival_ns=self.now_ns)
+        self.queue(group_of(urgent, name="u"))
+        self.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+        self.store_appends()
+        return slow, urgent
 
     def later(self, seconds: float) -> list[Action]:
         self.now_ns += round(seconds * S)

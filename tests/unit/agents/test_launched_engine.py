@@ -62,7 +62,7 @@ async def test_one_whose_start_is_cancelled_before_it_has_a_process_can_be_stopp
 async def test_one_whose_connections_cannot_be_closed_loses_its_process_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = launched(tmp_path, "import time; print('up', flush=True); time.sleep(600)")
+    engine = launched(tmp_path, "import signal; print('up', flush=True); signal.pause()")
     starting = asyncio.create_task(engine.start())
     log = tmp_path / "logs" / "gpu-0-m.log"
     await until(lambda: log.exists() and "up" in log.read_text())

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from qlm.agents.core.events import Appended, GenerationEnded, Progress
+from qlm.agents.core.events import Appended, Progress
 from qlm.agents.core.request import Phase
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Ack, Append, ReportParked, RestoreRequest, Return
 from qlm.domain.ids import RequestId
 from qlm.domain.output import AppendResult, LogEntry
-from support.agent_bench import Bench, group_of
+from support.agent_bench import Bench
 from support.requests import a_request
 
 CHECK_S = AgentSettings().lease_check_s
@@ -19,13 +19,7 @@ CHECK_S = AgentSettings().lease_check_s
 def parked() -> Bench:
     """Return an agent with a request of three tokens that waits while an urgent one runs."""
     bench = Bench(seqs_max=1)
-    running = bench.start(a_request("r", max_tokens=1000))
-    bench.at_pace(token_s=0.1, service_s=1)
-    bench.send(Progress(chunks=((running.call.call_id, (1, 2, 3)),)))
-    urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
-    bench.queue(group_of(urgent, name="u"))
-    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
-    bench.store_appends()
+    _, urgent = bench.preempt("r")
     assert [each.id for each in bench.take(ReportParked)] == ["r"]
     bench.deliver(urgent, name="u")
     return bench

@@ -301,10 +301,9 @@ class Agent:
     def _engine_failed(self, model: ModelId, error: str, start_ns: int, now_ns: int) -> None:
         state = self.state
         settings, watch = state.settings.watch, state.stats.progress
-        state.engines.failures[model] += 1
         pause_ns = watch.pause_ns(model, settings, now_ns)
         if len(state.engines.models) > 1:  # a start takes the accelerator from the others
-            longer_ns = pause_beside_others_ns(start_ns, state.engines.failures[model])
+            longer_ns = pause_beside_others_ns(start_ns, state.engines.failures[model] + 1)
             pause_ns = max(pause_ns, min(longer_ns, round(settings.out_s * 1e9)))
         restarts = watch.recent_restarts(model, settings, now_ns)
         if restarts > settings.restarts_max:

@@ -153,7 +153,8 @@ class Engines:
         self.failures.pop(model, None)
 
     def failed(self, model: ModelId, error: str, until_ns: int) -> None:
-        """Keep the first line of the error, and pause before the next start."""
+        """Count the failure, keep the first line of its error, and pause before the next start."""
+        self.failures[model] += 1
         self.errors[model] = error.partition("\n")[0]
         self.failed_until_ns[model] = until_ns
 

@@ -8,9 +8,9 @@ from qlm.cli.profiling.admission import Window, measure_windows, window_cell, wi
 from qlm.cli.profiling.grid import choose_grid
 from qlm.cli.profiling.measure import Measured, measure
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
+from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration, split
 from qlm.rct_estimator.profiles.iteration import IterationTime
-from qlm.rct_estimator.profiles.points import FitPoint
+from qlm.rct_estimator.profiles.points import FitPoint, errors
 from support.profiled_engine import LARGE, TRUTH, engine_profile, measured_by
 from support.virtual_engine import VirtualEngine, in_virtual_time
 
@@ -52,6 +52,19 @@ def test_what_a_fit_without_it_leaves_unexplained_is_the_time_per_request() -> N
     added = with_admission(replace(fit, iteration=TRUTH), windows)
     assert added.line is None
     assert added.fitted.iteration.admission_ms == pytest.approx(4.0, rel=0.01)
+
+
+def test_the_errors_are_those_of_the_coefficients_with_the_time_per_request() -> None:
+    measured, windows = measured_on(SLOW, async_scheduling=False)
+    fit = fit_iteration(measured.points)
+    slower = [window._replace(ms=window.ms + 8 * 2.0) for window in windows]
+    fitted = with_admission(fit, slower).fitted
+    assert fitted.iteration.admission_ms == pytest.approx(6.0, rel=0.01)
+    mean, largest = errors(fitted.iteration, split(fitted.fit.points)[0])
+    assert fitted.fit.error_mean == pytest.approx(mean, rel=0.05)
+    assert fitted.fit.error_max == pytest.approx(largest, rel=0.05)
+    assert fitted.fit.error_mean > fit.fit.error_mean
+    assert fitted.fit.unidentified == fit.fit.unidentified
 
 
 def fitted_with(each_ms: list[float]) -> tuple[Fitted, str | None]:

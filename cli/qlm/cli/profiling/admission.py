@@ -18,7 +18,7 @@ from qlm.cli.profiling.measure import Prober
 from qlm.cli.profiling.stream import Stream
 from qlm.cli.profiling.timing import Arrivals
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.profiles.fit import Fitted
+from qlm.rct_estimator.profiles.fit import Fitted, judge
 from qlm.rct_estimator.profiles.iteration import IterationTime, pairs_of
 
 _CLIENTS: Final = (1, 2, 4)
@@ -171,7 +171,9 @@ def with_admission(fitted: Fitted, windows: Sequence[Window]) -> Admission:
     if middle_ms <= _ERRORS_MIN * error_ms:
         return _unidentified(fitted, f"{middle_ms:.2g} ms, give or take {error_ms:.2g} ms")
     total_ms = float(f"{fitted.iteration.admission_ms + middle_ms:.3g}")
-    return Admission(replace(fitted, iteration=replace(fitted.iteration, admission_ms=total_ms)))
+    iteration = replace(fitted.iteration, admission_ms=total_ms)
+    fit = judge(iteration, fitted.fit.points, fitted.fit.unidentified)
+    return Admission(replace(fitted, iteration=iteration, fit=fit))
 
 
 def _unidentified(fitted: Fitted, why: str) -> Admission:

@@ -77,23 +77,36 @@ def fit_iteration(points: Sequence[FitPoint], physics: Physics | None = None) ->
         InvalidValueError: There is no point, or one has an impossible value.
     """
     checked = FitPoints(points=tuple(points), error_mean=0.0, error_max=0.0).points
-    kept, unseen = split(checked)
-    columns = Columns.of(kept)
+    columns = Columns.of(split(checked)[0])
     lost = unidentified(columns)
     bounds = _bounds(columns, lost, physics or Physics())
     solution = find_kinks(columns, bounds)
     iteration = _iteration(solution, has_mixed="kv_mixed_ms" not in lost)
-    mean, largest = _judged(iteration, kept)
-    judged = _judged(iteration, unseen) if unseen else (None, None)
-    fit = FitPoints(
-        points=checked,
+    fit = judge(iteration, checked, ("host_ms", *lost))
+    return Fitted(iteration=iteration, fit=fit, at_limit=_at_limit(solution, bounds, lost))
+
+
+def judge(
+    iteration: IterationTime, points: Sequence[FitPoint], unidentified: Sequence[str] = ()
+) -> FitPoints:
+    """Return the points with the errors that these coefficients have there, to two digits.
+
+    Args:
+        iteration: The coefficients.
+        points: Those of the fit and those held out, as `split` divides them.
+        unidentified: Coefficients that the points do not identify.
+    """
+    kept, unseen = split(points)
+    mean, largest = _errors(iteration, kept)
+    held_out = _errors(iteration, unseen) if unseen else (None, None)
+    return FitPoints(
+        points=tuple(points),
         error_mean=mean,
         error_max=largest,
-        held_out_mean=judged[0],
-        held_out_max=judged[1],
-        unidentified=("host_ms", *lost),
+        held_out_mean=held_out[0],
+        held_out_max=held_out[1],
+        unidentified=tuple(unidentified),
     )
-    return Fitted(iteration=iteration, fit=fit, at_limit=_at_limit(solution, bounds, lost))
 
 
 def split(points: Sequence[FitPoint]) -> tuple[list[FitPoint], list[FitPoint]]:
@@ -151,7 +164,7 @@ def _without_collinear(table: list[tuple[float, float]]) -> tuple[tuple[float, f
     return (*kept, *table[1:][-1:])
 
 
-def _judged(iteration: IterationTime, points: Sequence[FitPoint]) -> tuple[float, float]:
+def _errors(iteration: IterationTime, points: Sequence[FitPoint]) -> tuple[float, float]:
     mean, largest = (min(1.0, each) for each in errors(iteration, points))
     return min(_digits(mean, 2), _digits(largest, 2)), _digits(largest, 2)
 

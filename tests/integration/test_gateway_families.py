@@ -204,7 +204,7 @@ async def test_what_the_queue_does_not_take_is_accepted_in_no_part(cluster: Clus
         ({**TEXT, "prompt": ["a", ""]}, "prompt"),
         ({**TEXT, "prompt": ["a", 5]}, "prompt"),
         ({**TEXT, "suffix": "end"}, "suffix"),
-        ({**TEXT, "echo": True, "logprobs": 1}, "logprobs"),
+        ({**TEXT, "echo": True, "logprobs": 20}, "logprobs"),
     ],
 )
 async def test_what_is_wrong_is_refused_by_name(

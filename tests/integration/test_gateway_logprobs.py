@@ -110,6 +110,10 @@ async def test_a_resumed_stream_has_each_token_once(
         ("/v1/chat/completions", {"logprobs": 1}, "logprobs"),
         ("/v1/completions", {"logprobs": 20}, "logprobs"),
         ("/v1/completions", {"logprobs": True}, "logprobs"),
+        ("/v1/completions", {"logprobs": 19, "echo": True, "prompt": "a" * 4000}, "logprobs"),
+        ("/v1/completions", {"prompt_logprobs": 21}, "prompt_logprobs"),
+        ("/v1/completions", {"prompt_logprobs": -1}, "prompt_logprobs"),
+        ("/v1/chat/completions", {"prompt_logprobs": 0, "stream": True}, "prompt_logprobs"),
     ],
 )
 async def test_what_is_wrong_is_refused_by_name(
@@ -118,3 +122,78 @@ async def test_what_is_wrong_is_refused_by_name(
     body = CHAT if "chat" in path else {"model": "emulated", "prompt": "Once"}
     answer = await http.post(path, json={**body, **further})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
+async def test_with_echo_the_prompt_has_them_before_the_answer(http: httpx.AsyncClient) -> None:
+    body = {**TEXT, "prompt": "Öl", "echo": True}
+    (choice,) = (await http.post("/v1/completions", json=body)).json()["choices"]
+    found = choice["logprobs"]
+    assert choice["text"] == "ÖlGröße"
+    assert found["tokens"] == ["", "Ö", "l", "G", "r", "", "ö", "", "ß", "e", ""]
+    assert found["text_offset"] == [0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 7]
+    assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None)
+    assert found["token_logprobs"][1:] == [pytest.approx(math.log(0.6))] * 10
+    assert [len(each) for each in found["top_logprobs"][2:6]] == [2, 2, 2, 2]
+    chunks = await events(http, "/v1/completions", body)
+    parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+    assert {name: [value for part in parts for value in part[name]] for name in found} == found
+    listed = choice["prompt_logprobs"]
+    assert listed[0] is None
+    assert [next(iter(each)) for each in listed[1:]] == [str(id) for id in "Öl".encode()[1:]]
+
+
+async def test_of_a_stream_resumed_within_its_answer_the_prompt_comes_no_more(
+    http: httpx.AsyncClient, cluster: Cluster
+) -> None:
+    body = {**TEXT, "echo": True}
+    whole = (await http.post("/v1/completions", json=body)).json()["choices"][0]["logprobs"]
+    answer = await http.post("/v1/completions", json=body, headers={"prefer": "respond-async"})
+    id = RequestId(answer.json()["id"])
+    await until(lambda: id in cluster.agent.ended)
+    for shown, left_out in ((0, 0), (1, 5), (4, 8)):
+        rest = await http.get(f"/v1/requests/{id}/events", headers={"last-event-id": str(shown)})
+        data = [line[6:] for line in rest.text.split("\n") if line.startswith("data: ")]
+        chunks = [json.loads(each) for each in data if each != "[DONE]"]
+        parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+        for name, values in whole.items():
+            assert [value for part in parts for value in part[name]] == values[left_out:], (shown, name)
+
+
+@pytest.mark.parametrize("tools", [None, [TOOL]], ids=["plain", "tools"])
+async def test_each_token_of_a_prompt_has_its_candidates_by_id(
+    http: httpx.AsyncClient, cluster: Cluster, tools: list[Any] | None
+) -> None:
+    if tools:
+        cluster.agent.answer = emulated_answer
+    body = {**CHAT, "prompt_logprobs": 2, "tools": tools}
+    answer = (await http.post("/v1/chat/completions", json=body)).json()
+    listed = answer["prompt_logprobs"]
+    assert len(listed) == answer["usage"]["prompt_tokens"]
+    assert listed[0] is None
+    for candidates_by_id in listed[1:]:
+        own, other = candidates_by_id.values()
+        assert (own["rank"], other["rank"]) == (1, 2)
+        assert own["logprob"] == pytest.approx(math.log(0.6))
+    assert answer["choices"][0]["logprobs"] is None
+    if not tools:
+        assert listed[1]["115"]["decoded_token"] == "s"  # of "user: Hi"
+
+
+async def test_each_choice_of_a_family_has_those_of_its_prompt(http: httpx.AsyncClient) -> None:
+    prompts = ["Once", "Upon"]
+    body = {"model": "emulated", "prompt": prompts, "prompt_logprobs": 0}
+    choices = (await http.post("/v1/completions", json=body)).json()["choices"]
+    for prompt, choice in zip(prompts, choices, strict=True):
+        assert [list(each or ()) for each in choice["prompt_logprobs"]] == [
+            [],
+            *([str(id)] for id in prompt.encode()[1:]),
+        ]
+
+
+async def test_those_that_the_log_lacks_are_null(http: httpx.AsyncClient, cluster: Cluster) -> None:
+    cluster.agent.scores_prompts = False
+    (choice,) = (await http.post("/v1/completions", json={**TEXT, "echo": True})).json()["choices"]
+    assert choice["logprobs"]["tokens"][:2] == ["Once", "G"]
+    assert choice["logprobs"]["text_offset"][:2] == [0, 4]
+    assert choice["logprobs"]["token_logprobs"][0] is None
+    assert choice["prompt_logprobs"] is None

@@ -173,6 +173,12 @@ SCORED: dict[str, tuple[str, dict[str, Any]]] = {
     "a text": ("completions", {**TEXT, "logprobs": 3}),
     "a text, its own tokens": ("completions", {**TEXT, "logprobs": 0}),
     "drawn": ("completions", {**TEXT, "logprobs": 2, "temperature": 1.5, "seed": 3}),
+    "with its prompt": ("completions", {**TEXT, "logprobs": 3, "echo": True}),
+    "with its prompt, their own tokens": ("completions", {**TEXT, "logprobs": 0, "echo": True}),
+    "with a prompt of several bytes a character": (
+        "completions",
+        {**TEXT, "prompt": "Größe: 你好", "logprobs": 2, "echo": True},
+    ),
 }
 
 
@@ -207,6 +213,21 @@ def test_log_probabilities_are_those_of_the_engine_itself(
         for url in (qlm, vllm_server.base_url)
     )
     assert plain_of(ours) == plain_of(theirs)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@pytest.mark.parametrize("top", [0, 2])
+def test_log_probabilities_of_prompts_are_those_of_the_engine_itself(
+    qlm: str, vllm_server: VllmServer, path: str, top: int
+) -> None:
+    body = {**(QUESTION if "chat" in path else TEXT), "prompt_logprobs": top}
+    ours, theirs = (
+        httpx.post(f"{url}/v1/{path}", json=body, timeout=100).json() for url in (qlm, vllm_server.base_url)
+    )
+    found = [answer if "chat" in path else answer["choices"][0] for answer in (ours, theirs)]
+    ours, theirs = (plain_of(each["prompt_logprobs"]) for each in found)
+    assert ours == theirs
+    assert len(ours) > 1
 
 
 def plain_of(value: Any) -> Any:

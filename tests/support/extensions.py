@@ -31,6 +31,7 @@ REQUEST_PLAIN: Final[dict[str, Any]] = {
     "reader_tokens_per_s": 5,
     "response_state": "c-jf",
     "logprobs": 2,
+    "prompt_logprobs": 1,
     "choice": 1,
     "choices": 4,
     "prompts": 2,
@@ -41,6 +42,7 @@ LOG_PLAIN: Final[dict[str, Any]] = {
     "render_state_tokens": 2,
     "preemptions": 3,
     "cached_tokens": 16,
+    "logprobs.-3": "CCCC",
     "logprobs.0": "AAAA",
     "logprobs.12": "BBBBCCCC",
 }

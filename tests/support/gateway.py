@@ -14,9 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+import orjson
 import uvicorn
 from starlette.applications import Starlette
 
+from qlm.agents.engines.vllm_prompt import read_prompt
 from qlm.agents.engines.vllm_stream import read_logprobs
 from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
@@ -26,6 +28,7 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus, ModelSpec
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
+from qlm.domain.formats.token_logprobs import Piece, piece_of_prompt
 from qlm.domain.ids import ControllerId, GatewayId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
@@ -48,7 +51,7 @@ from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.webhooks.endpoints import Webhooks
-from qlm.simulator.emulation.vllm_logprobs import generate_logprobs
+from qlm.simulator.emulation.vllm_logprobs import generate_logprobs, prompt_logprobs
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
 
@@ -79,16 +82,28 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.02)
 
 
-def scored(request: Request, ids: Sequence[int], start: int, end: int) -> LogExtensions:
-    """Return the log probabilities of some tokens of an answer as an emulated engine makes them up."""
+def scored(
+    request: Request, ids: Sequence[int], start: int, end: int, *, prompts: bool = True
+) -> LogExtensions:
+    """Return the log probabilities of some tokens of an answer as an emulated engine makes them up.
+
+    With the first tokens, those of the prompt.
+    """
+    pieces = list[Piece]()
+    if prompts and not start and (of_prompt := request.extensions.prompt_logprobs) is not None:
+        listed = prompt_logprobs(request.prompt_ids, of_prompt)
+        answer = {"choices": [{"finish_reason": "length"}], "prompt_logprobs": listed}
+        packed = read_prompt(orjson.dumps(answer), request.prompt_ids, of_prompt)
+        assert packed is not None
+        pieces.append(piece_of_prompt(request.prompt_tokens, packed))
     if (top := request.extensions.logprobs) is None:
-        return NO_LOG_EXTENSIONS
+        return LogExtensions(logprobs_at=tuple(pieces)) if pieces else NO_LOG_EXTENSIONS
     choice = {
         "token_ids": ids[start:end],
         "logprobs": generate_logprobs((*request.prompt_ids, *ids[:start]), ids[start:end], top),
     }
-    packed = read_logprobs(choice, top)
-    return LogExtensions(logprobs_at=((start, b64encode(packed).decode()),))
+    pieces.append((start, b64encode(read_logprobs(choice, top)).decode()))
+    return LogExtensions(logprobs_at=tuple(pieces))
 
 
 @dataclass(slots=True)
@@ -105,6 +120,7 @@ class ScriptedAgent:
         ended: How requests ended, as far as this agent ended them.
         rests: It takes nothing until `working` is set.
         cached_tokens: Prompt tokens that it found in its prefix cache.
+        scores_prompts: It knows the log probabilities of prompts.
     """
 
     broker: Broker
@@ -120,6 +136,7 @@ class ScriptedAgent:
     holder: Holder = field(default=Holder(InstanceId("gpu-0"), SessionId("s1")))
     rests: bool = False
     cached_tokens: int | None = None
+    scores_prompts: bool = True
     _cancels: dict[RequestId, Outcome] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -173,7 +190,7 @@ class ScriptedAgent:
                 epoch=granted.lease.epoch,
                 offset=at,
                 token_ids=tuple(ids[at : at + step]),
-                extensions=scored(request, ids, at, at + step),
+                extensions=scored(request, ids, at, at + step, prompts=self.scores_prompts),
             )
             await patient(partial(self.store.append, [entry]))
             at += step

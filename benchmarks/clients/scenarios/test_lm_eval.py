@@ -3,10 +3,17 @@
 from typing import Any
 
 import pytest
+import tiktoken
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-REASON = "`echo` with `logprobs` is refused: QLM has no log probabilities of prompts"
+BYTES = tiktoken.Encoding(
+    "bytes",
+    pat_str=r"(?s).",
+    mergeable_ranks={bytes([id]): id for id in range(256)},
+    special_tokens={"<|endoftext|>": 256},
+)
+"""The tokenizer of emulated models, whose tokens are bytes."""
 
 
 def made(kind: str, url: str, model: str, route: str, **more: Any) -> Any:
@@ -37,9 +44,16 @@ def test_chat_completions(url: str, model: str) -> None:
     assert text
 
 
-@pytest.mark.skip(REASON)
-def test_log_likelihoods(url: str, model: str) -> None:
-    client = made("local-completions", url, model, "completions")
-    ask = Instance(request_type="loglikelihood", doc={}, arguments=("one", " two"), idx=0)
-    ((likelihood, _),) = client.loglikelihood([ask], disable_tqdm=True)
-    assert likelihood < 0
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_log_likelihoods(url: str, model: str, parallel: int) -> None:
+    options = {"num_concurrent": parallel, "batch_size": 2, "tokenized_requests": True}
+    client = made("local-completions", url, model, "completions", **options)
+    client.tokenizer, client.tokenizer_backend = BYTES, "tiktoken"
+    asks = [
+        Instance(request_type="loglikelihood", doc={}, arguments=("one", each), idx=0)
+        for each in (" two", " three", " four")
+    ]
+    found = client.loglikelihood(asks, disable_tqdm=True)
+    assert len(found) == 3
+    for likelihood, _greedy in found:
+        assert likelihood < 0

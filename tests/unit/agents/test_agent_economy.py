@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.core.events import Appended, GenerationEnded, LeaseAnswered, Progress, Pulled, Tick
-from qlm.agents.core.output_log import decides_nothing
+from qlm.agents.core.output.log import decides_nothing
 from qlm.agents.core.request import PREEMPTIONS_MAX, TrackedRequest
 from qlm.agents.core.request_table import RunningIndex
 from qlm.agents.core.state import AgentSettings

@@ -3,12 +3,25 @@
 from dataclasses import replace
 
 import orjson
+import pytest
 
 from qlm.agents.core.events import Appended, GenerationEnded, Progress
+from qlm.agents.engines.vllm_prompt import read_prompt
 from qlm.agents.engines.vllm_stream import EngineStream, read_logprobs
 from qlm.domain.actions import Append
+from qlm.domain.errors import EngineGarbledError, InvalidValueError
 from qlm.domain.formats.extensions import RequestExtensions
-from qlm.domain.formats.token_logprobs import UNKNOWN, LogprobLog, TokenLogprob, decoded, pack, unpack
+from qlm.domain.formats.token_logprobs import (
+    UNKNOWN,
+    LogprobLog,
+    TokenLogprob,
+    decoded,
+    pack,
+    pack_prompt,
+    prompt_bytes_per_token,
+    unpack,
+    unpack_prompt,
+)
 from qlm.domain.output import LogEntry
 from qlm.simulator.emulation.vllm_logprobs import generate_logprobs
 from support.agent_bench import Bench
@@ -94,3 +107,90 @@ def test_the_stream_of_an_engine_has_them_beside_its_tokens() -> None:
     assert chunk is not None
     first, second = unpack(chunk.logprobs, TOP)
     assert (first.rank, len(first.others), second.sampled) == (1, TOP - 1, first.sampled)
+
+
+PROMPT = pack_prompt((1, 2, 3), [UNKNOWN, TOKENS[0], TOKENS[1]], 1)
+OF_PROMPT = replace(
+    a_request(max_tokens=6),
+    prompt_ids=(1, 2, 3),
+    prompt_tokens=3,
+    extensions=RequestExtensions(prompt_logprobs=1),
+)
+
+
+def prompts(written: list[LogEntry]) -> list[tuple[int, bytes]]:
+    return [decoded(piece) for entry in written for piece in entry.extensions.logprobs_at if piece[0] < 0]
+
+
+def test_packing_a_prompt_keeps_its_tokens() -> None:
+    one = TOKENS[0]._replace(others=TOKENS[0].others[:1])
+    for top, known in ((0, one._replace(others=())), (1, one), (2, TOKENS[0])):
+        packed = pack_prompt((8, 9), [UNKNOWN, TOKENS[0]], top)
+        assert unpack_prompt(packed, top) == ((8, UNKNOWN), (9, known))
+        assert len(packed) == 2 * prompt_bytes_per_token(top)
+    with pytest.raises(InvalidValueError):
+        unpack_prompt(pack([UNKNOWN], 2), 0)
+
+
+def test_those_of_a_prompt_are_logged_with_the_first_tokens_once() -> None:
+    bench = Bench()
+    call = bench.start(OF_PROMPT).call
+    assert (call.logprobs, call.prompt_logprobs) == (None, 1)
+    bench.send(Progress(chunks=(), prompt_logprobs=((call.call_id, PROMPT),)))
+    written = entries(bench)
+    for at in range(3):
+        bench.send(Progress(chunks=((call.call_id, (at,)),)))
+        bench.later(0.05)
+        written += entries(bench)
+    bench.send(GenerationEnded(call_id=call.call_id, finish="length"))
+    written += entries(bench)
+    assert prompts(written) == [(-3, PROMPT)]
+    first = next(entry for entry in written if entry.token_ids)
+    assert prompts([first]) == [(-3, PROMPT)]
+
+
+def test_those_of_a_prompt_are_written_again_with_the_tokens_of_a_write_that_failed() -> None:
+    bench = Bench()
+    call = bench.start(OF_PROMPT).call
+    bench.send(Progress(chunks=((call.call_id, (7,)),), prompt_logprobs=((call.call_id, PROMPT),)))
+    (lost,) = bench.take(Append)
+    assert prompts(list(lost.entries)) == [(-3, PROMPT)]
+    bench.send(Appended(entries=lost.entries, results=None))
+    bench.later(1.0)
+    assert prompts(entries(bench)) == [(-3, PROMPT)]
+
+
+def test_an_engine_is_asked_again_unless_they_came() -> None:
+    for came in (False, True):
+        bench = Bench()
+        submit = bench.start(OF_PROMPT)
+        call = submit.call
+        if came:
+            bench.send(Progress(chunks=(), prompt_logprobs=((call.call_id, PROMPT),)))
+        tracked = bench.agent.state.requests.all[OF_PROMPT.id]
+        assert tracked.next_call(for_policy=False).prompt_logprobs == (None if came else 1)
+        tracked.output.append(7)
+        assert tracked.next_call(for_policy=False).prompt_logprobs is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"[]",
+        b'{"choices":[]}',
+        b'{"choices":[{"finish_reason":"length"}],"prompt_logprobs":[null]}',
+        b'{"choices":[{"finish_reason":"length"}],"prompt_logprobs":[null,{"3":{"logprob":-1,"rank":1}}]}',
+        b'{"choices":[{"finish_reason":"length"}],"prompt_logprobs":[null,{"2":{"logprob":"x","rank":1}}]}',
+    ],
+)
+def test_a_scored_prompt_that_cannot_be_read_is_an_error_of_the_engine(answer: bytes) -> None:
+    with pytest.raises(EngineGarbledError):
+        read_prompt(answer, (1, 2), 1)
+
+
+def test_of_a_prompt_aborted_or_not_scored_nothing_is_known() -> None:
+    assert read_prompt(b'{"choices":[{"finish_reason":"abort"}],"prompt_logprobs":null}', (1, 2), 1) is None
+    packed = read_prompt(b'{"choices":[{"finish_reason":"length"}],"prompt_logprobs":null}', (1, 2), 1)
+    assert packed is not None
+    assert unpack_prompt(packed, 1) == ((1, UNKNOWN), (2, UNKNOWN))

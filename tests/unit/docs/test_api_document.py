@@ -12,8 +12,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
 
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.fields.service import Health
-from qlm.gateway.api.schema import parse_json
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.responses import Json

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.agents.core.output_log import INTERVAL_MAX_NS, LATENESS_FACTOR
+from qlm.agents.core.output.log import INTERVAL_MAX_NS, LATENESS_FACTOR
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId

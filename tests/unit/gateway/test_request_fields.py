@@ -38,6 +38,7 @@ GOOD: dict[str, Any] = {
     "model": "m",
     "n": 2,
     "parallel_tool_calls": False,
+    "prompt_logprobs": 1,
     "presence_penalty": 0.5,
     "previous_response_id": "resp_1",
     "priority": 3,

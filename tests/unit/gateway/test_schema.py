@@ -1,8 +1,9 @@
 import pytest
 
+from qlm.gateway.api.bodies.json_object import DEPTH_MAX, parse_json
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
-from qlm.gateway.api.schema import DEPTH_MAX, parse_chat, parse_completion, parse_json
+from qlm.gateway.api.schema import parse_chat, parse_completion
 
 COMPLETION = {"model": "m", "prompt": "Once"}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

@@ -5,14 +5,14 @@ output log and acknowledgements. It has no clock, thread or connection: asyncio,
 events and carry out its actions (`agents.shell.runner`).
 
 `state` holds what it knows, `lifecycle` the phases of a request, `scheduling` what runs next, `leases` and
-`output_log` the exchange with broker and store. This module dispatches events to them.
+`output` the exchange with broker and store. This module dispatches events to them.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from qlm.agents.batching.pool import pool_of
-from qlm.agents.core import leases, lifecycle, output_log, watchdog
+from qlm.agents.core import leases, lifecycle, watchdog
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
     Appended,
@@ -28,6 +28,7 @@ from qlm.agents.core.events import (
     Tick,
     WeightsPrefetched,
 )
+from qlm.agents.core.output import log as output_log
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
 from qlm.agents.core.scheduling.scheduler import serve
@@ -212,8 +213,11 @@ class Agent:
         block_tokens = kv.block_tokens
         came = blocks = 0
         for call_id, packed in event.logprobs:
-            if (scored := calls.get(call_id)) is not None:
-                scored.add_logprobs(packed)
+            if (scored := calls.get(call_id)) is not None and (scores := scored.generation.scores):
+                scores.add(packed, len(scored.output))
+        for call_id, packed in event.prompt_logprobs:
+            if (scored := calls.get(call_id)) is not None and (scores := scored.generation.scores):
+                scores.prompt = packed
         for call_id, token_ids in event.chunks:
             tracked = calls.get(call_id)
             if tracked is None:

@@ -66,11 +66,13 @@ class Progress:
     Attributes:
         chunks: By call id.
         logprobs: Packed log probabilities of the chunks of calls that asked for them, by call id, in order.
+        prompt_logprobs: Those of whole prompts, packed, by call id.
         late_ns: Present lateness of timers in this process.
     """
 
     chunks: tuple[tuple[str, TokenIds], ...]
     logprobs: tuple[tuple[str, bytes], ...] = ()
+    prompt_logprobs: tuple[tuple[str, bytes], ...] = ()
     late_ns: int = 0
 
 

@@ -78,7 +78,8 @@ def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) 
     if list(output) != tracked.output[: len(output)]:
         return _superseded(requests, tracked, output)
     generation.unrecorded = generation.preemptions > granted.preemptions
-    generation.logprobs_sent = 0
+    if generation.scores is not None:
+        generation.scores.sent = 0
     tracked.logged = tracked.sent = len(output)
     requests.output.touch(tracked)
     return []
@@ -89,7 +90,9 @@ def _superseded(requests: RequestTable, tracked: TrackedRequest, output: TokenId
     outcome = tracked.exit.outcome
     if tracked.phase is Phase.CLOSING and tracked.ended and outcome is not None and not outcome.ok:
         tracked.output = list(output)
-        tracked.logged = tracked.sent = tracked.generation.logprobs_sent = len(output)
+        tracked.logged = tracked.sent = len(output)
+        if tracked.generation.scores is not None:
+            tracked.generation.scores.sent = len(output)
         requests.output.touch(tracked)
         return []
     epoch = tracked.claim.epoch

@@ -5,8 +5,8 @@ from enum import Enum, IntEnum, auto
 from typing import Final
 
 from qlm.agents.batching.call_objective import call_objective
+from qlm.agents.core.output.scores import Scores, scores_of
 from qlm.domain.actions import Demote, Return
-from qlm.domain.formats.token_logprobs import LogprobLog
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -84,7 +84,7 @@ class Exit:
         disposition: Its next step after the end of its generation; None while nothing is decided.
         outcome: Its outcome with disposition END.
         why: The reason, for the event history.
-        sent: The log entry with the outcome was sent to the store; written by `output_log`.
+        sent: The log entry with the outcome was sent to the store; written by `output.log`.
     """
 
     __slots__ = ("disposition", "outcome", "sent", "why")
@@ -114,17 +114,15 @@ class Generation:
         kv_written: Tokens which that engine had written when the generation began.
         cached_tokens: Prompt tokens found in the prefix cache by the engine that began the answer; None if it
             did not report them, or began elsewhere.
-        logprobs: Log probabilities of all tokens generated here; None before, and if none are wanted.
-        logprobs_sent: Output tokens whose log probabilities were sent to the store; written by `output_log`.
+        scores: Log probabilities of its tokens; None if none are wanted.
     """
 
     __slots__ = (
-        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "logprobs",
-        "logprobs_sent", "preempted", "preemptions", "started_ns", "stopgap", "swapped_in", "swapped_out",
-        "unrecorded",
+        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "preempted",
+        "preemptions", "scores", "started_ns", "stopgap", "swapped_in", "swapped_out", "unrecorded",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, scores: Scores | None) -> None:
         self.call_id = ""
         self.count = 0
         self.preemptions = 0
@@ -138,8 +136,7 @@ class Generation:
         self.kv_meter: object = None
         self.kv_written = 0
         self.cached_tokens: int | None = None
-        self.logprobs: LogprobLog | None = None
-        self.logprobs_sent = 0
+        self.scores = scores
 
 
 class TrackedRequest:
@@ -171,7 +168,7 @@ class TrackedRequest:
         self.claim = Claim(delivery, delivered_ns, group)
         self.phase = Phase.LEASING
         self.exit = Exit()
-        self.generation = Generation()
+        self.generation = Generation(scores_of(request.extensions))
         self.output: list[int] = []
         self.sent = 0
         self.logged = 0
@@ -195,14 +192,6 @@ class TrackedRequest:
         """Note what an engine found of the prompt; a later generation also finds tokens of this request."""
         if self.generation.count == 1 and not self.resumed_at:
             self.generation.cached_tokens = min(self.request.prompt_tokens, max(0, cached_tokens))
-
-    def add_logprobs(self, packed: bytes) -> None:
-        """Note the log probabilities of the tokens that are added to the output next."""
-        logged, top = self.generation.logprobs, self.request.extensions.logprobs
-        if logged is None and top is not None:
-            logged = self.generation.logprobs = LogprobLog(top, start=len(self.output))
-        if logged is not None:
-            logged.put(logged.end, packed)
 
     @property
     def tokens(self) -> int:
@@ -249,6 +238,9 @@ class TrackedRequest:
             for_policy: The engine's batch policy asks for the objective.
         """
         done, generation = len(self.output), self.generation
+        extensions, scores = self.request.extensions, generation.scores
+        # What an agent knows of the prompt is logged with the first tokens.
+        scored = bool(done) or (scores is not None and scores.prompt is not None)
         generation.count += 1
         epoch = self.claim.epoch or Epoch(0, 0)
         generation.call_id = f"{self.id}-{epoch.incarnation:x}-{epoch.n}-{generation.count}"
@@ -258,7 +250,8 @@ class TrackedRequest:
             sampling=self.request.sampling.after(done),
             traceparent=self.request.traceparent,
             objective=call_objective(self.request, done) if for_policy else None,
-            logprobs=self.request.extensions.logprobs,
+            logprobs=extensions.logprobs,
+            prompt_logprobs=None if scored else extensions.prompt_logprobs,
         )
 
     def to_queue(self, epoch: Epoch | None, why: str, *, evicted: bool = False) -> Return:

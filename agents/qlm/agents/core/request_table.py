@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from qlm.agents.core.kv_ledger import KvLedger
-from qlm.agents.core.pending_output import PendingOutput
+from qlm.agents.core.output.pending import PendingOutput
 from qlm.agents.core.request import GENERATING, Phase, TrackedRequest
 from qlm.agents.core.stats.pace import Pace
 from qlm.agents.core.timers import DueTimes

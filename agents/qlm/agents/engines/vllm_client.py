@@ -13,6 +13,8 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
   long, ids outside the vocabulary) fail after the status 200, in an event `{"error": {"code": 400, ...}}`.
 * Cached prompt tokens are reported only in the usage event at the end of a stream, only if requested by
   `stream_options.include_usage`, and only if the server runs with `--enable-prompt-tokens-details`.
+* Log probabilities of a prompt are only in an answer that is not a stream. A prompt for which they are asked
+  is computed without the prefix cache, and found there later.
 * Requests to a sleeping engine wait until it wakes. Going to sleep (mode `abort`) ends running requests with
   `abort`.
 * `kv_cache_size_tokens` includes one block that vLLM reserves for itself.
@@ -24,6 +26,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
@@ -33,6 +36,7 @@ from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.http.chunks import chunks_of
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import LostError
+from qlm.agents.engines.vllm_prompt import read_prompt
 from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
@@ -120,6 +124,17 @@ class VllmEngine:
         Returns:
             The last chunk; None if the generation was aborted while it waited.
         """
+        if call.prompt_logprobs is None:
+            return await self._push(call, take)
+        scored = await self._scored_prompt(call, call.prompt_logprobs)
+        if scored is None:
+            return None
+        take(EngineChunk(token_ids=(), prompt_logprobs=scored))
+        last = await self._push(call, take)
+        # What the engine then found of the prompt, it had computed just before.
+        return replace(last, cached_tokens=0) if last is not None and last.cached_tokens else last
+
+    async def _push(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         headers = {TRACE_HEADER: call.traceparent} if call.traceparent else {}
         stream = EngineStream(call.logprobs)
 
@@ -223,6 +238,18 @@ class VllmEngine:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+
+    async def _scored_prompt(self, call: EngineCall, top: int) -> bytes | None:
+        """Return the packed log probabilities of the prompt; None if the call was aborted meanwhile."""
+        params = {"max_tokens": 1, "prompt_logprobs": top, "detokenize": False}
+        body = {
+            "model": call.sampling.adapter or self._model,
+            "request_id": call.call_id,
+            "token_ids": call.prompt_ids,
+            "sampling_params": params,
+        }
+        answer = await self._ask("POST", _GENERATE, body, limit=aiohttp.ClientTimeout(total=None))
+        return read_prompt(answer, call.prompt_ids, top)
 
     async def _ask(
         self, method: str, path: str, body: object = None, *, limit: aiohttp.ClientTimeout | None = None

@@ -67,6 +67,7 @@ class Generations:
         self._lateness = LoopLateness()
         self._turn: list[tuple[str, TokenIds]] = []
         self._turn_logprobs: list[tuple[str, bytes]] = []
+        self._turn_prompts: list[tuple[str, bytes]] = []
 
     def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
         """Start a generation; `tracked` is None if its request has left the agent since the submission."""
@@ -125,14 +126,18 @@ class Generations:
             self._turn_ends(ended)
 
     def _take(self, span: GenerationSpan, call_id: str, chunk: EngineChunk) -> None:
-        span.generated(len(chunk.token_ids), self._clock.now_ns())
+        if chunk.token_ids:
+            span.generated(len(chunk.token_ids), self._clock.now_ns())
         self._collect(call_id, chunk)
 
     def _collect(self, call_id: str, chunk: EngineChunk) -> None:
         """Post tokens together with all others of this turn of the loop."""
-        if not self._turn:
+        if not self._turn and not self._turn_prompts:
             asyncio.get_running_loop().call_soon(self._end_turn)
-        self._turn.append((call_id, chunk.token_ids))
+        if chunk.token_ids:
+            self._turn.append((call_id, chunk.token_ids))
+        if chunk.prompt_logprobs:
+            self._turn_prompts.append((call_id, chunk.prompt_logprobs))
         if chunk.logprobs:
             self._turn_logprobs.append((call_id, chunk.logprobs))
 
@@ -147,11 +152,15 @@ class Generations:
         if self.closing:
             return
         chunks, self._turn = self._turn, []
-        if chunks:
-            logprobs = tuple(self._turn_logprobs)
+        if chunks or self._turn_prompts:
+            logprobs, prompts = tuple(self._turn_logprobs), tuple(self._turn_prompts)
             self._turn_logprobs.clear()
+            self._turn_prompts.clear()
             late_ns = round(self._lateness.mean_s * 1e9)
-            self._post(Progress(chunks=tuple(chunks), logprobs=logprobs, late_ns=late_ns), *ended)
+            progress = Progress(
+                chunks=tuple(chunks), logprobs=logprobs, prompt_logprobs=prompts, late_ns=late_ns
+            )
+            self._post(progress, *ended)
         elif ended:
             self._post(*ended)
 
@@ -176,7 +185,7 @@ class Generations:
                 return last
             last = None
             async for last in engine.generate(call):
-                if last.token_ids:
+                if last.token_ids or last.prompt_logprobs:
                     take(last)
             return last
         except (EngineRefusedError, EngineUnavailableError):

@@ -27,7 +27,7 @@ Unknown = tuple[tuple[str, str], ...]
 """Names of unknown fields, sorted, each with its value as JSON text."""
 
 
-_PIECE: Final = re.compile(r"logprobs\.(\d{1,10})")
+_PIECE: Final = re.compile(r"logprobs\.(-?\d{1,10})")
 """Name of a piece of log probabilities: each is a field of its own, so that a log grows by what is new."""
 
 _NAMES: Final[dict[Any, tuple[str, ...]]] = {}
@@ -80,7 +80,7 @@ class LogExtensions:
         render_state_tokens: Output tokens rendered in that state.
         preemptions: Preemptions of the request so far, by all agents.
         cached_tokens: Prompt tokens that its engine found in the prefix cache.
-        logprobs_at: Pieces of the log probabilities of its tokens (`token_logprobs`).
+        logprobs_at: Pieces of the log probabilities of its tokens, and of its prompt (`token_logprobs`).
         unknown: Fields of later versions.
     """
 
@@ -119,6 +119,8 @@ class RequestExtensions:
         reader_tokens_per_s: Pace at which the answer is read, beside an objective without one.
         response_state: What the Responses API says of it later, opaque to QLM.
         logprobs: Number of candidates per output token whose log probabilities the engine is asked for.
+        prompt_logprobs: Number of candidates per token of the prompt, besides the token itself, whose log
+            probabilities the engine is asked for.
         choice: Number of its answer, from 0, among those of the client's request; None if that has one.
         choices: Answers of the client's request, each a request of its own here: a family.
         prompts: Prompts of the client's request, each with the same number of answers.
@@ -136,6 +138,7 @@ class RequestExtensions:
     reader_tokens_per_s: float | None = None
     response_state: str | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     choice: int | None = None
     choices: int | None = None
     prompts: int | None = None

@@ -60,6 +60,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "preemptions": _whole(0, 2**31 - 1),
     "cached_tokens": _whole(0, 2**31 - 1),
     "logprobs": _whole(0, LOGPROBS_MAX),
+    "prompt_logprobs": _whole(0, LOGPROBS_MAX),
     "choice": _whole(0, CALLS_MAX),
     "choices": _whole(2, CALLS_MAX),
     "prompts": _whole(1, CALLS_MAX),

@@ -4,6 +4,9 @@ A request that asks for `top` candidates has, for each token of its output, four
 the log probability of the sampled token, its rank (0 if unknown), and `top - 1` further candidates as token
 id and log probability, by rank and without the sampled one. A missing number is NaN, a missing candidate has
 `NO_TOKEN`. Single precision is what engines compute in.
+
+Tokens of a prompt have the same, with the token itself before the further candidates, and offsets below 0:
+`-n` is the first of `n`.
 """
 
 import base64
@@ -39,10 +42,13 @@ UNKNOWN: Final = TokenLogprob(None)
 """Of a token whose log probabilities are not known: its engine does not report them, or they were lost."""
 
 Piece = tuple[int, str]
-"""Part of the packed log probabilities of an output log: output tokens before it, and its bytes in base64."""
+"""Part of the packed log probabilities of an output log: output tokens before it, and its bytes in base64.
+
+That of a prompt of n tokens begins at -n.
+"""
 
 
-@lru_cache(maxsize=LOGPROBS_MAX + 2)
+@lru_cache(maxsize=LOGPROBS_MAX + 3)
 def _layout(others: int) -> struct.Struct:
     return struct.Struct("<fI" + "If" * others)
 
@@ -85,6 +91,34 @@ def _token(numbers: Sequence[float]) -> TokenLogprob:
     others = zip(flat[::2], flat[1::2], strict=True)
     known = tuple((int(id), value) for id, value in others if id != NO_TOKEN)
     return TokenLogprob(None if math.isnan(sampled) else sampled, int(rank), known)
+
+
+def pack_prompt(ids: Sequence[int], tokens: Iterable[TokenLogprob], top: int) -> bytes:
+    """Pack the tokens of a prompt and their log probabilities, with `top` candidates besides the token."""
+    scored = zip(ids, tokens, strict=True)
+    named = (each._replace(others=((id, each.sampled or 0.0), *each.others)) for id, each in scored)
+    return pack(named, _prompt_top(top))
+
+
+def unpack_prompt(packed: bytes, top: int) -> tuple[tuple[int, TokenLogprob], ...]:
+    """Return the tokens of a prompt, each with its log probabilities.
+
+    Raises:
+        InvalidValueError: The bytes are not those of whole tokens, or lack one of them.
+    """
+    tokens = unpack(packed, _prompt_top(top))
+    if not all(each.others for each in tokens):
+        raise InvalidValueError("logprobs", "no token", "the tokens of the prompt")
+    return tuple((each.others[0][0], each._replace(others=each.others[1:])) for each in tokens)
+
+
+def prompt_bytes_per_token(top: int) -> int:
+    """Return the size of what is packed for one token of a prompt."""
+    return bytes_per_token(_prompt_top(top))
+
+
+def _prompt_top(top: int) -> int:
+    return top + 2
 
 
 class LogprobLog:
@@ -134,6 +168,11 @@ class LogprobLog:
         first, last = ((each - self.start) * self._width for each in (known_from, known_to))
         known = unpack(bytes(self._bytes[first:last]), self.top)
         return (UNKNOWN,) * (known_from - offset) + known + (UNKNOWN,) * (end - known_to)
+
+
+def piece_of_prompt(prompt_tokens: int, packed: bytes) -> Piece:
+    """Return the piece with the log probabilities of a whole prompt."""
+    return -prompt_tokens, base64.b64encode(packed).decode()
 
 
 def decoded(piece: Piece) -> tuple[int, bytes]:

@@ -45,6 +45,7 @@ class EngineCall:
         traceparent: W3C trace context that the engine's own span continues; empty for none.
         objective: For batch policies; None if there is nothing to say.
         logprobs: Candidates per token whose log probabilities are wanted; None for none.
+        prompt_logprobs: Candidates per token of the prompt, besides the token itself; None for none.
     """
 
     call_id: str
@@ -53,6 +54,7 @@ class EngineCall:
     traceparent: str = ""
     objective: CallObjective | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 @value
@@ -64,12 +66,14 @@ class EngineChunk:
         finish: `stop`, `length` or `abort` with the last chunk; None before.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
         logprobs: Log probabilities of the new tokens, packed (`token_logprobs`); empty if none are wanted.
+        prompt_logprobs: Those of the whole prompt, in a chunk before the first tokens; empty in others.
     """
 
     token_ids: TokenIds
     finish: str | None = None
     cached_tokens: int | None = None
     logprobs: bytes = b""
+    prompt_logprobs: bytes = b""
 
 
 class Engine(Protocol):

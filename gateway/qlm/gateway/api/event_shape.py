@@ -1,7 +1,7 @@
 """What sinks of streams need of an API: the bytes of its events."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.gateway.api.errors import ApiError
@@ -9,6 +9,21 @@ from qlm.gateway.core.session_events import SendFinal
 
 Logprobs = Mapping[str, object] | None
 """Log probabilities of the tokens of an event in the client's form; None if it did not ask for them."""
+
+
+class Scored(NamedTuple):
+    """Log probabilities of a whole answer in the client's form; each is None if it did not ask for them.
+
+    Attributes:
+        answer: Those of the answer's tokens.
+        prompt: Those of the prompt's.
+    """
+
+    answer: Logprobs
+    prompt: Sequence[Mapping[str, object] | None] | None = None
+
+
+NOT_SCORED: Final = Scored(None)
 
 
 class EventShape(Protocol):

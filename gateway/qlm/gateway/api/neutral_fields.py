@@ -13,7 +13,6 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
     "best_of": (1,),
     "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
-    "prompt_logprobs": (),
     "prediction": (),
     "guided_json": (),
     "guided_regex": (),

@@ -9,12 +9,14 @@ import orjson
 from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.event_shape import Logprobs
+from qlm.gateway.api.event_shape import NOT_SCORED, Logprobs, Scored
 from qlm.gateway.api.fields.openai import (
     AnswerMessage,
     ChatCompletion,
     ChatLogprobs,
     Lateness,
+    PromptScores,
+    TextChoice,
     TextCompletion,
     TextLogprobs,
     Usage,
@@ -61,13 +63,13 @@ def answer_object(
     final: SendFinal,
     tier: str,
     fingerprint: str | None = None,
-    logprobs: Logprobs = None,
+    scored: Scored = NOT_SCORED,
 ) -> ChatCompletion | TextCompletion:
     """Return the whole answer of a request that ended well; `fingerprint` is that of its model."""
     if metadata.answer.kind is AnswerKind.CHAT:
         message = {"content": final.text}
-        return chat_object(metadata, final, tier, fingerprint, message, final.finish_reason, logprobs)
-    return _text(metadata, final, tier, fingerprint, logprobs)
+        return chat_object(metadata, final, tier, fingerprint, message, final.finish_reason, scored)
+    return _text(metadata, final, tier, fingerprint, scored)
 
 
 def chat_object(
@@ -77,11 +79,11 @@ def chat_object(
     fingerprint: str | None,
     message: Mapping[str, object],
     finish_reason: str | None,
-    logprobs: Logprobs = None,
+    scored: Scored = NOT_SCORED,
 ) -> ChatCompletion:
     """Return the whole answer to a conversation, with the fields of its message."""
     fields = {"role": "assistant", **message, "refusal": None}
-    return {
+    answer: ChatCompletion = {
         "id": answer_id(metadata),
         "object": "chat.completion",
         "created": metadata.arrival_ns // _NS_PER_S,
@@ -90,7 +92,7 @@ def chat_object(
             {
                 "index": metadata.extensions.choice or 0,
                 "message": cast("AnswerMessage", fields),
-                "logprobs": cast("ChatLogprobs | None", logprobs),
+                "logprobs": cast("ChatLogprobs | None", scored.answer),
                 "finish_reason": finish_reason,
                 "stop_reason": final.stop_reason,
             }
@@ -99,6 +101,9 @@ def chat_object(
         "service_tier": tier,
         "system_fingerprint": fingerprint,
     }
+    if scored.prompt is not None:
+        answer["prompt_logprobs"] = cast("PromptScores | None", scored.prompt or None)
+    return answer
 
 
 def _text(
@@ -106,22 +111,23 @@ def _text(
     final: SendFinal,
     tier: str,
     fingerprint: str | None,
-    logprobs: Logprobs,
+    scored: Scored,
 ) -> TextCompletion:
+    choice: TextChoice = {
+        "index": metadata.extensions.choice or 0,
+        "text": metadata.answer.echo_text + final.text,
+        "logprobs": cast("TextLogprobs | None", scored.answer),
+        "finish_reason": final.finish_reason,
+        "stop_reason": final.stop_reason,
+    }
+    if scored.prompt is not None:
+        choice["prompt_logprobs"] = cast("PromptScores | None", scored.prompt or None)
     return {
         "id": answer_id(metadata),
         "object": "text_completion",
         "created": metadata.arrival_ns // _NS_PER_S,
         "model": metadata.answers_as,
-        "choices": [
-            {
-                "index": metadata.extensions.choice or 0,
-                "text": metadata.answer.echo_text + final.text,
-                "logprobs": cast("TextLogprobs | None", logprobs),
-                "finish_reason": final.finish_reason,
-                "stop_reason": final.stop_reason,
-            }
-        ],
+        "choices": [choice],
         "usage": usage(metadata, final.offset, final.cached_tokens),
         "service_tier": tier,
         "system_fingerprint": fingerprint,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-import orjson
 from pydantic import (
     BaseModel,
     Field,
@@ -43,9 +42,6 @@ _INT64_MAX: Final = 2**63 - 1
 STOPS_MAX: Final = 4
 """Stop strings of one request, as at OpenAI."""
 
-DEPTH_MAX: Final = 100
-"""Levels of nested objects and lists in a body; what shows, compares or writes a body may be recursive."""
-
 
 class _Body(Strict):
     """The fields of both routes."""
@@ -79,6 +75,9 @@ class _Body(Strict):
     skip_special_tokens: bool = True  # Leave special tokens out of the text
     include_stop_str_in_output: bool = False  # Leave the stop text in the answer
     stream: bool = False  # Server-sent events instead of one object
+    # Log probabilities of this number of candidates for each token of the prompt, besides the token itself;
+    # not in streams.
+    prompt_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] | None = None
     stream_options: StreamOptions | None = None  # Contents of a stream besides text
     # The tenant; without, the header `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`,
     # else `default`.
@@ -97,6 +96,13 @@ class _Body(Strict):
     # Seconds for which the client may be disconnected before its request is cancelled; by default 10 s for
     # resumable streams and requests with an Idempotency-Key, else 0.
     resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+
+    @field_validator("prompt_logprobs")
+    @classmethod
+    def _not_in_streams(cls, prompt_logprobs: int | None, info: ValidationInfo) -> int | None:
+        if prompt_logprobs is not None and info.data.get("stream"):
+            raise ValueError("null with stream, as in vLLM")
+        return prompt_logprobs
 
     @property
     def output_limit(self) -> tuple[str, int | None]:
@@ -118,15 +124,9 @@ class CompletionBody(_Body):
     # `json_object`, or `json_schema` with a schema that the answer has to fit.
     response_format: ResponseFormat | None = None
     structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
-    # Log probabilities of this number of candidates for each token of the answer, besides the token itself.
+    # Log probabilities of this number of candidates for each token of the answer, besides the token itself;
+    # with `echo`, for the tokens of the prompt too.
     logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX)] | None = None
-
-    @field_validator("logprobs")
-    @classmethod
-    def _not_of_the_prompt(cls, logprobs: int | None, info: ValidationInfo) -> int | None:
-        if logprobs is not None and info.data.get("echo"):
-            raise ValueError("null beside echo: log probabilities of prompts are not supported")
-        return logprobs
 
     @field_validator("logprobs", mode="before")
     @classmethod
@@ -137,6 +137,11 @@ class CompletionBody(_Body):
     def engine_logprobs(self) -> int | None:
         """Candidates per token to ask the engine for, the sampled token included; None without."""
         return None if self.logprobs is None else self.logprobs + 1
+
+    @property
+    def engine_prompt_logprobs(self) -> int | None:
+        """Candidates to ask the engine for per token of the prompt, besides that token; None without."""
+        return self.logprobs if self.prompt_logprobs is None and self.echo else self.prompt_logprobs
 
     @field_validator("prompt")
     @classmethod
@@ -207,6 +212,11 @@ class ChatBody(_Body):
         return self.top_logprobs if self.logprobs and not hidden else None
 
     @property
+    def engine_prompt_logprobs(self) -> int | None:
+        """Candidates to ask the engine for per token of the prompt, besides that token; None without."""
+        return self.prompt_logprobs
+
+    @property
     def singles(self) -> Sequence["ChatBody"]:
         """Bodies with one prompt each."""
         return (self,)
@@ -230,38 +240,6 @@ class ChatBody(_Body):
 
 
 Body = CompletionBody | ChatBody
-
-
-def parse_json(raw: bytes) -> dict[str, Any]:
-    """Return a body as a JSON object.
-
-    Raises:
-        ApiError: It is not one.
-    """
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise invalid(
-            None, f"the body is not JSON: {error}; expected a JSON object", "invalid_json"
-        ) from error
-    if not isinstance(body, dict):
-        raise invalid(None, f"the body is a {type(body).__name__}; expected a JSON object", "invalid_json")
-    # Text has at least as many brackets as levels.
-    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deeper(body, DEPTH_MAX):
-        expected = f"expected at most {DEPTH_MAX} levels of objects and lists"
-        raise invalid(None, f"the body is nested too deeply; {expected}", "invalid_json")
-    return body
-
-
-def _is_deeper(body: dict[str, Any], depth_max: int) -> bool:
-    """Return True if a JSON value has more than `depth_max` levels of objects and lists."""
-    level: list[Any] = [body]
-    for _ in range(depth_max):
-        values = [list(each.values()) if isinstance(each, dict) else each for each in level]
-        level = [value for each in values for value in each if isinstance(value, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def parse_completion(body: dict[str, Any]) -> CompletionBody:

@@ -12,6 +12,7 @@ from qlm.domain.formats.extensions import (
     ClassExtensions,
     RequestExtensions,
 )
+from qlm.domain.formats.token_logprobs import prompt_bytes_per_token
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
@@ -41,6 +42,11 @@ COMPLETION_TOKENS: Final = 16
 
 ECHO_CHARACTERS_MAX: Final = 65_536
 """Longest prompt that is repeated: it becomes part of the metadata that message and shared state hold."""
+
+
+PROMPT_LOGPROBS_BYTES_MAX: Final = 262_144
+"""Longest packed log probabilities of a prompt, which its output log holds: 10 922 tokens with one candidate
+each besides the token itself, 1489 with 20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,17 +113,21 @@ def to_metadata(
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
         traceparent=traceparent(arrival.headers),
-        extensions=_extensions(body, arrival, limits, objective),
+        extensions=_extensions(body, arrival, limits, objective, len(prompt_ids)),
     )
 
 
 def _extensions(
-    body: Body, arrival: Arrival, limits: GatewayLimits, objective: Objective
+    body: Body, arrival: Arrival, limits: GatewayLimits, objective: Objective, prompt_tokens: int
 ) -> RequestExtensions:
     least = p_met_min(body.slo, arrival.headers, limits) or None
     promised = p_met(body.slo, arrival.headers)
-    logprobs, task = body.engine_logprobs, arrival.task
-    optional = (least, promised, objective.deadline_ms, logprobs, task)
+    logprobs, prompt_logprobs, task = (
+        body.engine_logprobs,
+        _prompt_logprobs(body, prompt_tokens),
+        arrival.task,
+    )
+    optional = (least, promised, objective.deadline_ms, logprobs, prompt_logprobs, task)
     if all(each is None for each in optional):
         return NO_REQUEST_EXTENSIONS
     cls = NO_CLASS_EXTENSIONS if promised is None else ClassExtensions(p_met=promised)
@@ -126,10 +136,23 @@ def _extensions(
         p_met=least,
         deadline_ms=objective.deadline_ms,
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
         task_id=None if task is None else task.key.id,
         task_calls=None if task is None or task.calls_left is None else task.calls_left - 1,
         task_deadline_ns=None if task is None else task.deadline_ns,
     )
+
+
+def _prompt_logprobs(body: Body, prompt_tokens: int) -> int | None:
+    top = body.engine_prompt_logprobs
+    if top is None:
+        return None
+    most = PROMPT_LOGPROBS_BYTES_MAX // prompt_bytes_per_token(top)
+    if prompt_tokens > most:
+        param = "logprobs" if body.prompt_logprobs is None else "prompt_logprobs"
+        message = f"{param} is {top}; expected null with a prompt of {prompt_tokens} tokens: at most {most}"
+        raise ApiError(status=400, message=message, param=param, code="invalid_value")
+    return top
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:

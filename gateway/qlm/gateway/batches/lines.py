@@ -7,8 +7,8 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from qlm.domain.shown import cut
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.errors import ApiError, shown
-from qlm.gateway.api.schema import parse_json
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 512
 

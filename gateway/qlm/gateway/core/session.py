@@ -6,17 +6,17 @@ ends the session as `output_lost`. So no token is shown twice, skipped, or splic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final, assert_never
 
 from qlm.domain.attainment import OutputTimes
-from qlm.domain.formats.token_logprobs import LogprobLog, decoded
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.request import NS_PER_S, RequestMetadata
 from qlm.gateway.core.answer_text import AnswerText, finish_reason
+from qlm.gateway.core.logprobs.logged import logged_logprobs
 from qlm.gateway.core.session_events import (
     Action,
     CancelRequest,
@@ -99,8 +99,7 @@ class Session:
         self._shown = shown
         self._sent = 0 if replays else shown
         self._ids: list[int] = []
-        top = metadata.extensions.logprobs
-        self._logprobs = None if top is None else LogprobLog(top)
+        self._logprobs = logged_logprobs(metadata)
         self._pieces: list[str] = []
         self._reading = False
         self._read_again = False
@@ -159,8 +158,7 @@ class Session:
         """Take a slice of the log at any offset."""
         have = len(self._ids)
         if self._logprobs is not None:
-            for piece in new.extensions.logprobs_at:
-                self._logprobs.put(*decoded(piece))
+            self._logprobs.put(new.extensions.logprobs_at)
         if new.offset > have:
             return self._start_read()
         if not self._agrees(new):
@@ -216,7 +214,8 @@ class Session:
         since, ids = self._sent, self._unsent()
         if self._logprobs is None:
             return [SendEvent(self._sent, piece, ids)]
-        return [SendEvent(self._sent, piece, ids, self._logprobs.tokens(since, self._sent))]
+        scores, prompt = self._logprobs.answer(since, self._sent), self._logprobs.prompt(since)
+        return [SendEvent(self._sent, piece, ids, scores, prompt)]
 
     def _unsent(self) -> TokenIds:
         """Return the tokens of the answer that were not sent before, and mark them as sent."""
@@ -230,10 +229,11 @@ class Session:
         rest = "".join((*self._pieces, text.finish()))
         named = text.stop_reason if reason == "stop" else None
         since, ids = self._sent, self._unsent()
-        logprobs = () if self._logprobs is None else self._logprobs.tokens(since, self._sent)
-        return SendFinal(
-            text.tokens, rest, reason, outcome, detail, ids, named, cached_tokens, logprobs=logprobs
-        )
+        final = SendFinal(text.tokens, rest, reason, outcome, detail, ids, named, cached_tokens)
+        if self._logprobs is None:
+            return final
+        scores, prompt = self._logprobs.answer(since, self._sent), self._logprobs.prompt(since)
+        return replace(final, logprobs=scores, prompt_logprobs=prompt)
 
     def _lost(self, detail: str, log_end: int) -> list[Action]:
         final = self._end(Outcome.OUTPUT_LOST, detail)

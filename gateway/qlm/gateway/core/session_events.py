@@ -9,6 +9,7 @@ from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.values import value
+from qlm.gateway.core.logprobs.logged import NOT_KNOWN, PromptLogprobs
 
 
 @value(kw_only=False)
@@ -80,12 +81,14 @@ class SendEvent:
         text: The new text.
         token_ids: The tokens since the event before, up to `offset`.
         logprobs: Their log probabilities, if the request asked for them.
+        prompt_logprobs: Those of the prompt, with the first tokens, if the request asked for them.
     """
 
     offset: int
     text: str
     token_ids: TokenIds = ()
     logprobs: Sequence[TokenLogprob] = ()
+    prompt_logprobs: PromptLogprobs = NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class SendFinal:
         cached_tokens: Prompt tokens found in the prefix cache; None if that is not known.
         attainment: Whether the request met its objective; the hub judges that.
         logprobs: Log probabilities of `token_ids`, if the request asked for them.
+        prompt_logprobs: Those of the prompt, if the request asked for them and `token_ids` are the first.
     """
 
     offset: int
@@ -120,6 +124,7 @@ class SendFinal:
     cached_tokens: int | None = None
     attainment: Attainment = UNDECIDED
     logprobs: Sequence[TokenLogprob] = ()
+    prompt_logprobs: PromptLogprobs = NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)

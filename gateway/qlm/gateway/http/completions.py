@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from qlm.domain.errors import QlmError
 from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.bodies.parts import StreamOptions
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
@@ -23,7 +24,6 @@ from qlm.gateway.api.schema import (
     CompletionBody,
     parse_chat,
     parse_completion,
-    parse_json,
 )
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.sdk_retries import SdkCall

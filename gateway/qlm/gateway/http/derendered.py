@@ -1,23 +1,30 @@
 """Answers whose messages the render tier makes: whole, and as a stream."""
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
-from qlm.gateway.api.event_shape import EventShape
+from qlm.gateway.api.event_shape import EventShape, Scored
 from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import answer_object, chat_object
-from qlm.gateway.core.answer_logprobs import AnswerLogprobs, answer_logprobs
+from qlm.gateway.core.logprobs.answer import AnswerLogprobs, answer_logprobs
+from qlm.gateway.core.logprobs.prompt import prompt_logprobs
 from qlm.gateway.core.session_events import SendEvent, SendFinal
+from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.http.sinks import Buffered, StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
 from qlm.gateway.sessions.gateway import Gateway
+
+_LONG_TOKENS: Final = 1000
+"""Tokens of a prompt whose log probabilities take some 10 ms to be shown."""
 
 
 def is_replayed(metadata: RequestMetadata) -> bool:
@@ -55,13 +62,26 @@ async def answer_of(
     """
     tier = tier_of(metadata.slo, gateway.limits)
     fingerprint = gateway.models.fingerprint(metadata.answers_as)
-    begun = answer_logprobs(metadata, gateway.models.named(metadata.model).tokenizer)
-    logprobs = None if begun is None else begun.take(final.token_ids, final.logprobs)
+    tokenizer = gateway.models.named(metadata.model).tokenizer
+    long = len(final.prompt_logprobs) > _LONG_TOKENS  # other streams go on meanwhile
+    scored = (
+        _scored(metadata, final, tokenizer)
+        if not long
+        else await asyncio.to_thread(_scored, metadata, final, tokenizer)
+    )
     if not is_derendered(metadata):
-        return answer_object(metadata, final, tier, fingerprint, logprobs)
+        return answer_object(metadata, final, tier, fingerprint, scored)
     message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, final))
     fields, reason = message.fields, message.finish_reason
-    return chat_object(metadata, final, tier, fingerprint, fields, reason, logprobs)
+    return chat_object(metadata, final, tier, fingerprint, fields, reason, scored)
+
+
+def _scored(metadata: RequestMetadata, final: SendFinal, tokenizer: Tokenizer) -> Scored:
+    begun, prompt, asked = answer_logprobs(metadata, tokenizer), final.prompt_logprobs, metadata.extensions
+    return Scored(
+        answer=None if begun is None else begun.take(final.token_ids, final.logprobs, prompt=prompt),
+        prompt=None if asked.prompt_logprobs is None else prompt_logprobs(tokenizer, prompt),
+    )
 
 
 def _client(gateway: Gateway, metadata: RequestMetadata) -> RenderClient:

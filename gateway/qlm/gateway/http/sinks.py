@@ -7,7 +7,7 @@ from typing import Protocol
 
 from qlm.gateway.api.errors import ApiError, from_outcome
 from qlm.gateway.api.event_shape import EventShape
-from qlm.gateway.core.answer_logprobs import AnswerLogprobs
+from qlm.gateway.core.logprobs.answer import AnswerLogprobs
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 
 Write = Callable[[bytes], bool]
@@ -169,7 +169,7 @@ class StreamSink(Buffered):
         if self._logprobs is None or not new.token_ids:
             return None
         skip = max(0, self._shown - self._logprobs.taken)
-        return self._logprobs.take(new.token_ids, new.logprobs, skip=skip)
+        return self._logprobs.take(new.token_ids, new.logprobs, prompt=new.prompt_logprobs, skip=skip)
 
     def _put(self, frame: bytes) -> None:
         if frame:

@@ -28,7 +28,16 @@ _PLAIN: Final = frozenset(
 """Fields that the body of the HTTP API has under the same name."""
 
 OF_HTTP_ANSWERS: Final = frozenset(
-    {"n", "echo", "logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}
+    {
+        "n",
+        "echo",
+        "logprobs",
+        "top_logprobs",
+        "prompt_logprobs",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+    }
     | {"include_reasoning", "stream", "stream_options"}
 )
 """Fields of the HTTP API that change the form of its answer, which messages here do not have."""

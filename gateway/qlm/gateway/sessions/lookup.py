@@ -1,13 +1,11 @@
 """Requests in the shared state: status, and answers rendered from the output log."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, cast
 
 from qlm.domain.attainment import recorded_attainment
 from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.formats.plain import slo_to_plain
-from qlm.domain.formats.token_logprobs import LogprobLog, TokenLogprob, decoded
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -19,6 +17,7 @@ from qlm.gateway.api.fields.requests import Objective, RequestStatus, TaskFields
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.core.answer_text import answer_text, finish_reason
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.logprobs.logged import LoggedLogprobs
 from qlm.gateway.core.session import OTHER_BODY
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
@@ -140,6 +139,8 @@ async def _render(
         await asyncio.sleep(0)
     pieces.append(text.finish())
     reason = finish_reason(text, outcome)
+    logged = LoggedLogprobs(metadata)
+    logged.put(log.extensions.logprobs_at)
     return SendFinal(
         text.tokens,
         "".join(pieces),
@@ -148,17 +149,9 @@ async def _render(
         token_ids=log.token_ids[: text.tokens],
         stop_reason=text.stop_reason if reason == "stop" else None,
         cached_tokens=log.extensions.cached_tokens,
-        logprobs=_logprobs(metadata, log, text.tokens),
+        logprobs=logged.answer(0, text.tokens),
+        prompt_logprobs=logged.prompt(0),
     )
-
-
-def _logprobs(metadata: RequestMetadata, log: OutputSlice, tokens: int) -> Sequence[TokenLogprob]:
-    if (top := metadata.extensions.logprobs) is None:
-        return ()
-    logged = LogprobLog(top)
-    for piece in log.extensions.logprobs_at:
-        logged.put(*decoded(piece))
-    return logged.tokens(0, tokens)
 
 
 async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.simulator.emulation.vllm_logprobs import completion_logprobs, generate_logprobs
+from qlm.simulator.emulation.vllm_logprobs import completion_logprobs, generate_logprobs, prompt_logprobs
 from qlm.simulator.emulation.vllm_requests import VllmRequest
 from qlm.simulator.engine.generation import ABORT
 from qlm.simulator.engine.model import Emission
@@ -102,11 +102,16 @@ class GenerateAnswer(_Answer):
             "model": self.model,
             "created": created_s,
             "usage": self.usage(),
-            "prompt_logprobs": None,
+            "prompt_logprobs": self._prompt_logprobs(),
             "kv_transfer_params": None,
             "output_mode": "tokens",
             "choices": [self._choice((), self.token_ids, finish, stop_reason)],
         }
+
+    def _prompt_logprobs(self) -> list[dict[str, Any] | None] | None:
+        """Return those of the prompt; only an answer that is no stream has them (measured)."""
+        top = self.wanted.prompt_logprobs
+        return None if top is None else prompt_logprobs(self.wanted.prompt_ids, top)
 
     def _choice(
         self, before: Sequence[int], ids: Sequence[int], finish: str | None, stop_reason: int | None

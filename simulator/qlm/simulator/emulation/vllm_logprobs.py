@@ -40,6 +40,25 @@ def generate_logprobs(before: Sequence[int], ids: Sequence[int], top: int) -> di
     return {"content": content}
 
 
+def prompt_logprobs(ids: Sequence[int], top: int) -> list[dict[str, Any] | None]:
+    """Return the log probabilities of the tokens of a prompt; the first one has none.
+
+    Args:
+        ids: The tokens; each is the likeliest at its place.
+        top: Candidates, the token itself among them; at least that one is listed.
+    """
+    listed: list[dict[str, Any] | None] = [None]
+    for at, id in enumerate(ids[1:], 1):
+        known = candidates(ids[max(0, at - 8) : at], id, top)
+        listed.append(
+            {
+                str(each): {"logprob": value, "rank": rank, "decoded_token": None}
+                for rank, (each, value) in enumerate(known, 1)
+            }
+        )
+    return listed
+
+
 def completion_logprobs(before: Sequence[int], ids: Sequence[int], top: int, offset: int) -> dict[str, Any]:
     """Return the log probabilities of tokens in the format of /v1/completions.
 

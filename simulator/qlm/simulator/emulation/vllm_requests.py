@@ -62,6 +62,7 @@ class VllmRequest:
         token_ids: A completion has ids in addition to text.
         objective: For batch policies.
         logprobs: Candidates per token whose log probabilities are wanted; None for none.
+        prompt_logprobs: Candidates per token of the prompt, besides the token itself; None for none.
     """
 
     public_id: str
@@ -73,6 +74,7 @@ class VllmRequest:
     token_ids: bool = True
     objective: Objective = NO_OBJECTIVE
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def call(self, call_id: str, now_ns: int, time_scale: float) -> EngineCall:
         """Build the engine's call.
@@ -123,6 +125,7 @@ def parse_generate(
         usage=_include_usage(body),
         objective=_objective(params, len(prompt_ids)),
         logprobs=_logprobs(params),
+        prompt_logprobs=_logprobs(params, "prompt_logprobs"),
     )
 
 
@@ -257,12 +260,12 @@ def _whole(params: Mapping[str, Any], field: str, default: int, *, least: int) -
     return value
 
 
-def _logprobs(params: Mapping[str, Any]) -> int | None:
-    if params.get("logprobs") is None:
+def _logprobs(params: Mapping[str, Any], field: str = "logprobs") -> int | None:
+    if params.get(field) is None:
         return None
-    wanted = _whole(params, "logprobs", 0, least=0)
+    wanted = _whole(params, field, 0, least=0)
     if wanted > LOGPROBS_MAX:
-        raise _invalid("logprobs", wanted, f"at most {LOGPROBS_MAX}", type="BadRequestError")
+        raise _invalid(field, wanted, f"at most {LOGPROBS_MAX}", type="BadRequestError")
     return wanted
 
 

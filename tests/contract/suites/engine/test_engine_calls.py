@@ -10,6 +10,7 @@ from typing import Final
 
 from contract.suites.engine.probe import EngineServer, Running, ask, client, until_load
 from qlm.domain.errors import EngineRefusedError
+from qlm.domain.formats.token_logprobs import unpack_prompt
 from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 
@@ -32,6 +33,24 @@ async def test_length(server: EngineServer) -> None:
         for tokens in (1, 2, 33):
             answer = await ask(engine, server.call("length", tokens=tokens))
             assert (len(answer.token_ids), answer.finish) == (tokens, "length")
+
+
+async def test_a_prompt_is_scored_before_its_answer_begins(server: EngineServer) -> None:
+    """Each token of the prompt but the first has a log probability, and the answer is the same."""
+    call = server.call("scored", tokens=5)
+    async with client(server) as engine:
+        plain = await ask(engine, call)
+        chunks = [chunk async for chunk in engine.generate(replace(call, prompt_logprobs=2))]
+    scored = unpack_prompt(chunks[0].prompt_logprobs, 2)
+    assert tuple(id for id, _ in scored) == call.prompt_ids
+    assert scored[0][1].sampled is None
+    for _, each in scored[1:]:
+        assert each.sampled is not None and each.sampled < 0
+        # The token itself is among the two, or comes on top of them.
+        assert len(each.others) == (1 if each.rank <= 2 else 2)
+    assert chunks[-1].cached_tokens == 0
+    assert [chunk.prompt_logprobs for chunk in chunks[1:]] == [b""] * (len(chunks) - 1)
+    assert tuple(id for chunk in chunks for id in chunk.token_ids) == plain.token_ids
 
 
 async def test_context_limit(server: EngineServer) -> None:

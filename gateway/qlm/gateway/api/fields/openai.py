@@ -86,6 +86,17 @@ class TextLogprobs(TypedDict):
     top_logprobs: Sequence[Mapping[str, float] | None]
 
 
+class PromptCandidate(TypedDict):
+    """A candidate for a token of the prompt."""
+
+    logprob: float  # Its log probability
+    rank: int | None  # Its rank among all tokens, from 1
+    decoded_token: str  # Its text on its own
+
+
+PromptScores = Sequence[Mapping[str, PromptCandidate] | None]
+
+
 class ChatChoice(TypedDict):
     """The only choice."""
 
@@ -108,6 +119,9 @@ class TextChoice(TypedDict):
     finish_reason: str | None
     # The stop text or stop token that ended it; vLLM's. Of events, only the last one with text has it.
     stop_reason: NotRequired[int | str | None]
+    # For each token of the prompt its candidates by token id, the token itself first; vLLM's. Null for the
+    # first one, and as a whole if they are not known. Missing in events, and unless asked for.
+    prompt_logprobs: NotRequired[PromptScores | None]
 
 
 class _Head(TypedDict):
@@ -126,6 +140,7 @@ class ChatCompletion(_Head):
     object: Literal["chat.completion"]  # Kind of object
     choices: Sequence[ChatChoice]  # One
     usage: Usage  # Token counts
+    prompt_logprobs: NotRequired[PromptScores | None]  # As in the choice of a text; missing unless asked for
 
 
 class TextCompletion(_Head):

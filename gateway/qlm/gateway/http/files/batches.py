@@ -13,9 +13,9 @@ from qlm.gateway.api.bodies.files import (
     METADATA_MAX,
     BatchBody,
 )
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
 from qlm.gateway.api.fields.files import BatchFields, BatchList
-from qlm.gateway.api.schema import parse_json
 from qlm.gateway.files.records import Batch, BatchSpec
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.completions import read_body

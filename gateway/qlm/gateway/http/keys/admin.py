@@ -9,10 +9,10 @@ from starlette.requests import Request as HttpRequest
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.domain.shown import cut
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.bodies.keys import LIFETIME_MAX_S, KeyBody
 from qlm.gateway.api.errors import ApiError, invalid
 from qlm.gateway.api.fields.keys import KeyFields, KeyList, NewKey, RevokedKey
-from qlm.gateway.api.schema import parse_json
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts

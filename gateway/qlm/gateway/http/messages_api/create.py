@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from qlm.domain.errors import QlmError
 from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.messages_api import TokenCount
 from qlm.gateway.api.lateness import lateness_headers
@@ -18,7 +19,7 @@ from qlm.gateway.api.messages_api.events import MessageEvents
 from qlm.gateway.api.messages_api.objects import message_object
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm
-from qlm.gateway.api.schema import parse_chat, parse_json
+from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from qlm.domain.errors import QlmError
 from qlm.domain.request import AnswerKind
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
 from qlm.gateway.api.fields.responses_api import ResponseObject
 from qlm.gateway.api.lateness import lateness_headers
@@ -17,7 +18,7 @@ from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.responses_api.body import NEUTRAL, ResponseBody, parse_response
 from qlm.gateway.api.responses_api.chat import NAMES, as_chat
 from qlm.gateway.api.responses_api.state import ResponseState, state_of
-from qlm.gateway.api.schema import ChatBody, parse_chat, parse_json
+from qlm.gateway.api.schema import ChatBody, parse_chat
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed

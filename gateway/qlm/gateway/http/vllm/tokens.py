@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.ids import TokenIds
+from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.bodies.tokens import (
     TOKENIZED_CHAT,
     Detokenize,
@@ -18,7 +19,6 @@ from qlm.gateway.api.bodies.tokens import (
 )
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.fields.tokens import Detokenized, Tokenized
-from qlm.gateway.api.schema import parse_json
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.completions import read_body
 from qlm.gateway.http.document.accepts import accepts

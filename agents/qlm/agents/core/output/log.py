@@ -146,7 +146,9 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         detail=exit.why if ending else "",
         extensions=_extensions(tracked, ending=ending),
     )
-    tracked.sent = generation.logprobs_sent = len(output)
+    tracked.sent = len(output)
+    if generation.scores is not None:
+        generation.scores.sent = tracked.sent
     claim.writing = True
     generation.unrecorded = False
     exit.sent = ending
@@ -154,15 +156,15 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
 
 
 def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
-    generation, logprobs = tracked.generation, tracked.generation.logprobs
-    if not ending and logprobs is None and not generation.unrecorded:
+    generation = tracked.generation
+    if not ending and generation.scores is None and not generation.unrecorded:
         return NO_LOG_EXTENSIONS
     preemptions = generation.preemptions if generation.unrecorded else None
-    cached_tokens = generation.cached_tokens if ending else None
-    # Of a log that the store has lost, all that was generated here is written again.
-    piece = None if logprobs is None else logprobs.piece(generation.logprobs_sent, len(tracked.output))
-    counts = _counts(preemptions, cached_tokens)
-    return counts if piece is None else replace(counts, logprobs_at=(piece,))
+    counts = _counts(preemptions, generation.cached_tokens if ending else None)
+    if generation.scores is None:
+        return counts
+    pieces = generation.scores.unsent(tracked.request.prompt_tokens, len(tracked.output))
+    return replace(counts, logprobs_at=pieces) if pieces else counts
 
 
 @lru_cache(maxsize=1024)
@@ -181,8 +183,8 @@ def _unsend(requests: RequestTable, entry: LogEntry) -> None:
     tracked = requests.all.get(entry.id)
     if tracked is not None and _of_this_lease(tracked, entry):
         tracked.sent = tracked.logged
-        written = entry.extensions.logprobs_at
-        tracked.generation.logprobs_sent = written[0][0] if written else tracked.logged
+        if tracked.generation.scores is not None:
+            tracked.generation.scores.unsend(entry.extensions.logprobs_at, tracked.logged)
         tracked.claim.writing = False
         tracked.exit.sent = False
         tracked.generation.unrecorded |= entry.extensions.preemptions is not None

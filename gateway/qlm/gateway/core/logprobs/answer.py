@@ -1,8 +1,4 @@
-"""Log probabilities of an answer in OpenAI's forms, as a function of its output log alone.
-
-As in vLLM, each token has its text on its own. A token that ends within a character has no text; the one that
-completes the character has all of it.
-"""
+"""Log probabilities of an answer in OpenAI's forms, as a function of its output log alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,15 +6,15 @@ from typing import Any, Final
 from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.core.logprobs.logged import NOT_KNOWN, PromptLogprobs
+from qlm.gateway.core.logprobs.token_texts import TokenTexts
 from qlm.gateway.core.tokenizer import Tokenizer
-
-_CONTEXT_TOKENS: Final = 4
-"""Tokens before one that may share its character: no character has more bytes in UTF-8."""
 
 _LEAST: Final = -9999.0
 """Log probability of what is impossible or not known, as of OpenAI and vLLM."""
 
-_INCOMPLETE: Final = "\ufffd"
+_Position = tuple[str, float | None, Sequence[tuple[str, float]], int]
+"""A token: its text, its log probability, candidates with their texts, and characters before it."""
 
 
 class AnswerLogprobs:
@@ -28,16 +24,29 @@ class AnswerLogprobs:
         """Begin an answer to a request that asked for log probabilities."""
         top = metadata.extensions.logprobs
         assert top is not None
-        self._tokenizer = tokenizer
+        self._texts = TokenTexts(tokenizer)
         self._chat = metadata.answer.kind is AnswerKind.CHAT
         self._top = top
-        self._before: TokenIds = ()
+        self._prompt_top = metadata.extensions.prompt_logprobs or 0
+        self._echo = metadata.answer.echo_text
         self._characters = 0
         self.taken = 0
 
-    def take(self, ids: TokenIds, logprobs: Sequence[TokenLogprob], *, skip: int = 0) -> dict[str, Any]:
-        """Take the next tokens; return the value of the field `logprobs` for all but the first `skip`."""
+    def take(
+        self,
+        ids: TokenIds,
+        logprobs: Sequence[TokenLogprob],
+        *,
+        prompt: PromptLogprobs = NOT_KNOWN,
+        skip: int = 0,
+    ) -> dict[str, Any]:
+        """Take the next tokens; return the value of the field `logprobs` for all but the first `skip`.
+
+        With the first tokens of an answer that repeats its prompt, it begins with the tokens of that.
+        """
+        before = [] if self.taken or not self._echo else self._repeated(prompt)
         known = [self._position(id, each) for id, each in zip(ids, logprobs, strict=True)][skip:]
+        known = known if skip else before + known
         self.taken += len(ids)
         if self._chat:
             return {"content": [_entry(*each) for each in known]}
@@ -51,17 +60,22 @@ class AnswerLogprobs:
             ],
         }
 
-    def _position(
-        self, id: int, logprob: TokenLogprob
-    ) -> tuple[str, float | None, Sequence[tuple[str, float]], int]:
-        """Return text, log probability, candidates with their texts, and offset of the next token."""
-        text, offset = self._text(id), self._characters
-        candidates = [(self._text(each), value) for each, value in self._candidates(id, logprob)]
-        self._before = (*self._before, id)[-_CONTEXT_TOKENS:]
+    def _repeated(self, prompt: PromptLogprobs) -> list[_Position]:
+        """Return the tokens of the prompt; all of it as one, if they are not known."""
+        if prompt:
+            return [self._position(id, each, self._prompt_top) for id, each in prompt]
+        self._characters = len(self._echo)
+        return [(self._echo, None, (), 0)]
+
+    def _position(self, id: int, logprob: TokenLogprob, asked: int | None = None) -> _Position:
+        """Return the next token; `asked` candidates of it were, if not as many as of the answer's."""
+        text, offset = self._texts.text(id), self._characters
+        candidates = [(self._texts.text(each), value) for each, value in self._candidates(id, logprob, asked)]
+        self._texts.took(id)
         self._characters += len(text)
         return text, logprob.sampled, candidates, offset
 
-    def _candidates(self, id: int, logprob: TokenLogprob) -> Sequence[tuple[int, float]]:
+    def _candidates(self, id: int, logprob: TokenLogprob, asked: int | None) -> Sequence[tuple[int, float]]:
         """Return the sampled token and the others that are shown.
 
         A chat has `top`. A completion has `top - 1`, and the sampled token if it is not among them.
@@ -71,25 +85,8 @@ class AnswerLogprobs:
         listed = ((id, logprob.sampled), *logprob.others)
         if self._chat:
             return listed[: self._top]
-        asked = self._top - 1
-        return listed[: asked if 0 < logprob.rank <= asked else asked + 1]
-
-    def _text(self, id: int) -> str:
-        text = self._tokenizer.token_text(id)
-        return self._completed(id) if text.endswith(_INCOMPLETE) else text
-
-    def _completed(self, id: int) -> str:
-        """Return the text of a character that a token completes; nothing if it does not."""
-        decode = self._tokenizer.decode
-        for count in range(1, len(self._before) + 1):
-            before = self._before[-count:]
-            whole = decode((*before, id))
-            if whole.endswith(_INCOMPLETE):
-                continue
-            while before and decode(before[-1:]).endswith(_INCOMPLETE):
-                before = before[:-1]
-            return whole[_common(decode(before) if before else "", whole) :]
-        return ""
+        asked = self._top - 1 if asked is None else asked
+        return listed[: asked if 0 < logprob.rank <= asked else asked + 1][: self._top]
 
 
 def answer_logprobs(metadata: RequestMetadata, tokenizer: Tokenizer) -> AnswerLogprobs | None:
@@ -110,9 +107,3 @@ def _candidate(text: str, logprob: float | None) -> dict[str, Any]:
 
 def _finite(logprob: float) -> float:
     return max(logprob, _LEAST)
-
-
-def _common(first: str, second: str) -> int:
-    """Return the number of characters with which both texts begin."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -1,0 +1,1 @@
+"""Log probabilities: from the output log to the forms of OpenAI and vLLM."""

@@ -1,0 +1,47 @@
+"""Log probabilities in an output log: those of the answer's tokens, and of the prompt."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from qlm.domain.formats.token_logprobs import LogprobLog, Piece, TokenLogprob, decoded, unpack_prompt
+from qlm.domain.request import RequestMetadata
+
+PromptLogprobs = Sequence[tuple[int, TokenLogprob]]
+"""Tokens of a prompt, each with its log probabilities; empty if they are not known or not asked for."""
+
+NOT_KNOWN: Final[PromptLogprobs] = ()
+
+
+class LoggedLogprobs:
+    """Takes the pieces of an output log, in any order."""
+
+    __slots__ = ("_answer", "_prompt", "_prompt_top")
+
+    def __init__(self, metadata: RequestMetadata) -> None:
+        """Begin with the empty log of a request."""
+        asked = metadata.extensions
+        self._answer = None if asked.logprobs is None else LogprobLog(asked.logprobs)
+        self._prompt_top = asked.prompt_logprobs
+        self._prompt = NOT_KNOWN
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        """Add pieces; of those that overlap, the last counts."""
+        for offset, packed in map(decoded, pieces):
+            if offset >= 0 and self._answer is not None:
+                self._answer.put(offset, packed)
+            elif offset < 0 and self._prompt_top is not None:
+                self._prompt = unpack_prompt(packed, self._prompt_top)
+
+    def answer(self, since: int, end: int) -> Sequence[TokenLogprob]:
+        """Return those of output tokens from `since` up to `end`; none if they were not asked for."""
+        return () if self._answer is None else self._answer.tokens(since, end)
+
+    def prompt(self, since: int) -> PromptLogprobs:
+        """Return those of the prompt for what begins at output token `since`: only the first has them."""
+        return NOT_KNOWN if since else self._prompt
+
+
+def logged_logprobs(metadata: RequestMetadata) -> LoggedLogprobs | None:
+    """Begin the log probabilities of a request; None if it did not ask for any."""
+    asked = metadata.extensions
+    return None if asked.logprobs is None and asked.prompt_logprobs is None else LoggedLogprobs(metadata)

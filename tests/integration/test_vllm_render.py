@@ -42,6 +42,14 @@ BODIES: dict[str, dict[str, Any]] = {
     "a named tool": {**QUESTION, "tools": [WEATHER], "tool_choice": BY_NAME, "max_tokens": 120},
     "the model's choice": {**QUESTION, "tools": [WEATHER]},
     "no tool": {**QUESTION, "tools": [WEATHER], "tool_choice": "none"},
+    "its last message continued": {
+        **QUESTION,
+        "messages": [*QUESTION["messages"], {"role": "assistant", "content": "It will"}],
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    },
+    "special tokens": {**QUESTION, "add_special_tokens": True},
+    "documents": {**QUESTION, "documents": [{"title": "Weather", "text": "It rains."}]},
 }
 
 
@@ -102,6 +110,17 @@ def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", BODIES)
 def test_a_whole_answer_is_that_of_the_engine_itself(qlm: str, vllm_server: VllmServer, case: str) -> None:
     assert whole(qlm, BODIES[case]) == whole(vllm_server.base_url, BODIES[case])
+
+
+def test_without_the_prompt_of_an_answer_it_still_is_the_assistants(
+    qlm: str, vllm_server: VllmServer
+) -> None:
+    ours, theirs = (
+        whole(url, QUESTION | {"add_generation_prompt": False}) for url in (qlm, vllm_server.base_url)
+    )
+    assert theirs["message"].pop("role") == "user", "vLLM takes the role of the last message"
+    assert ours["message"].pop("role") == "assistant"
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("case", ["json by schema", "a required tool", "a named tool", "the model's choice"])

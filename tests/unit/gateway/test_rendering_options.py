@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.render.rendering import render
 from qlm.gateway.render.state import unpack
@@ -19,6 +20,7 @@ PLAIN = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
         ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, {}),
         ({"response_format": {"type": "text"}, "chat_template_kwargs": {}, "reasoning_effort": None}, {}),
         ({"tool_choice": "none", "reasoning_effort": "low"}, {"reasoning_effort": "low"}),
+        ({"add_generation_prompt": True, "add_special_tokens": False, "documents": []}, {}),
     ],
 )
 async def test_fields_without_effect_do_not_reach_the_tier_of_a_model_that_reasons(
@@ -32,3 +34,28 @@ async def test_fields_without_effect_do_not_reach_the_tier_of_a_model_that_reaso
     options = dict(unpack(rendered.render_state).chat_request)
     del options["messages"]
     assert options == {"model": "m", **sent}
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompt"),
+    [
+        ({"add_generation_prompt": False}, "user: Hi\n"),
+        ({"documents": [{"text": "a"}]}, 'documents: [{"text": "a"}]\nuser: Hi\nassistant:'),
+        ({"add_generation_prompt": False, "continue_final_message": True}, "user: Hi"),
+    ],
+)
+async def test_fields_for_the_chat_template_change_the_prompt(fields: dict[str, Any], prompt: str) -> None:
+    body = PLAIN | fields
+    async with emulated_tiers("m") as tiers:
+        rendered = await render(tiers, "m", parse_chat(body), body)
+    assert rendered is not None
+    assert bytes(rendered.prompt_ids).decode() == prompt
+    assert rendered.render_state is None, "the answer is plain text"
+
+
+async def test_a_message_cannot_be_continued_and_answered() -> None:
+    body = PLAIN | {"continue_final_message": True}
+    async with emulated_tiers("m") as tiers:
+        with pytest.raises(ApiError) as caught:
+            await render(tiers, "m", parse_chat(body), body)
+    assert caught.value.status == 400

@@ -17,8 +17,12 @@ from scripts.reference_pages.request_fields import LISTED, OVER_GRPC, ROUTES, Tr
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 GOOD: dict[str, Any] = {
+    "add_generation_prompt": False,
+    "add_special_tokens": True,
     "background": True,
     "chat_template_kwargs": {"enable_thinking": False},
+    "continue_final_message": True,
+    "documents": [{"title": "Weather", "text": "It rains."}],
     "echo": True,
     "frequency_penalty": 0.5,
     "ignore_eos": True,

@@ -51,11 +51,7 @@ CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     "verbosity": ("medium",),
     "web_search_options": (),
     "echo": (False,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "add_special_tokens": (False,),
     "chat_template": (),
-    "documents": ([],),
 }
 """Neutral values of unsupported fields of /v1/chat/completions; null is neutral everywhere."""
 

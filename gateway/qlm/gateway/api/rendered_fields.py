@@ -17,6 +17,10 @@ RENDERED: Final[Mapping[str, tuple[object, ...]]] = {
     "reasoning_effort": (),
     "include_reasoning": (True,),
     "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
+    "documents": ([],),
 }
 """Neutral values of each field; null is neutral everywhere."""
 

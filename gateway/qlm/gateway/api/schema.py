@@ -189,6 +189,14 @@ class ChatBody(_Body):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None  # False leaves `reasoning` out of the answer, and log probabilities
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
+    # True to go on with the last message in place of a new one, beside `add_generation_prompt` false.
+    continue_final_message: bool | None = None
+    # False to leave out what the chat template puts before an answer.
+    add_generation_prompt: bool | None = None
+    # True to add special tokens, such as one of the beginning, to those of the chat template.
+    add_special_tokens: bool | None = None
+    # Texts for the chat template of a model that answers from them, each an object of texts.
+    documents: Annotated[list[dict[str, str]], Field(max_length=1000)] | None = None
 
     @field_validator("tool_choice")
     @classmethod

@@ -33,15 +33,26 @@ class Message:
 
 
 def prompt_text(request: Mapping[str, Any]) -> str:
-    """Return the prompt of a conversation: lines `role: content`, tools and tool calls as JSON."""
+    """Return the prompt of a conversation: lines `role: content`, documents, tools and their calls as JSON.
+
+    Raises:
+        VllmApiError: The request contradicts itself.
+    """
+    continues, begins = request.get("continue_final_message"), request.get("add_generation_prompt", True)
+    if continues and begins:
+        message = "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        raise VllmApiError(400, message, param="continue_final_message")
     lines = []
+    if documents := request.get("documents"):
+        lines.append(f"documents: {json.dumps(documents)}\n")
     if request.get("tools") and request.get("tool_choice") != "none":
         lines.append(f"tools: {json.dumps(request['tools'])}\n")
     for each in request["messages"]:
         text = _plain(each.get("content"))
         calls = f" {json.dumps(each['tool_calls'])}" if each.get("tool_calls") else ""
         lines.append(f"{each['role']}: {text}{calls}\n")
-    return "".join((*lines, "assistant:"))
+    text = "".join((*lines, "assistant:") if begins else lines)
+    return text.removesuffix("\n") if continues else text
 
 
 def constraint_of(request: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -12,14 +12,7 @@ from qlm.gateway.api.rendered_fields import Tool
 from qlm.gateway.api.schema import ChatBody, explained, parse_chat
 
 TOKENIZED_CHAT: Final[Mapping[str, tuple[object, ...]]] = {
-    name: CHAT[name]
-    for name in (
-        "add_generation_prompt",
-        "continue_final_message",
-        "add_special_tokens",
-        "chat_template",
-        "mm_processor_kwargs",
-    )
+    name: CHAT[name] for name in ("chat_template", "mm_processor_kwargs")
 } | {"media_io_kwargs": ()}
 """Neutral values of unsupported fields of a conversation in /tokenize."""
 
@@ -43,9 +36,13 @@ class TokenizeChat(_Tokenizer):
     """A conversation to tokenize, as that of a chat."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
-    # Tools that the model may call. This field and the next need the model's render tier.
+    # Tools that the model may call. This field and those up to `add_special_tokens` need the model's render
+    # tier unless they change nothing.
     tools: Annotated[list[Tool], Field(max_length=1000)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
+    continue_final_message: bool = False  # As in chats
+    add_generation_prompt: bool = True  # As in chats
+    add_special_tokens: bool = False  # As in chats
     return_token_strs: bool = False  # Answer with the text of each token, too
 
 

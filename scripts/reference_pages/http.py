@@ -20,12 +20,8 @@ from qlm.gateway.api.rendered_fields import (
     ToolDefinition,
     ToolFunction,
 )
-from qlm.gateway.api.responses_api.body import (
-    FunctionTool,
-    ReasoningOptions,
-    TextFormat,
-    TextOptions,
-)
+from qlm.gateway.api.responses_api.body import ReasoningOptions, TextFormat, TextOptions
+from qlm.gateway.api.responses_api.tools import FunctionTool, NamespaceTool, WebSearchTool
 from qlm.gateway.api.schema import ChatBody, CompletionBody
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.connections.refusals import refusal
@@ -71,7 +67,9 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     ToolDefinition: "`tools[].function`",
     ResponseFormat: "`response_format`",
     Lifetime: "`output_expires_after`",
-    FunctionTool: "`response.tools[]`",
+    FunctionTool: "`response.tools[]` of type `function`",
+    NamespaceTool: "`response.tools[]` of type `namespace`",
+    WebSearchTool: "`response.tools[]` of type `web_search`",
     TextOptions: "`text`",
     TextFormat: "`text.format`",
     ReasoningOptions: "`reasoning`",
@@ -90,7 +88,7 @@ _OWN_BODY: Final = "A JSON object of at most `limits.body_bytes_max` bytes with 
 
 _INNER: Final[Mapping[str, Collection[type[BaseModel]]]] = {
     "/v1/batches": (Lifetime,),
-    "/v1/responses": (FunctionTool, TextOptions, TextFormat, ReasoningOptions),
+    "/v1/responses": (FunctionTool, NamespaceTool, WebSearchTool, TextOptions, TextFormat, ReasoningOptions),
     "/v1/messages": (
         *(messages_api.MessagesTool, messages_api.MessagesToolChoice, messages_api.Thinking),
         *(messages_api.OutputConfig, messages_api.OutputFormat, messages_api.MessagesMetadata),
@@ -258,7 +256,8 @@ def _errors(all_routes: list[Route]) -> Iterator[tuple[str, ...]]:
 
 def _link(model: type[BaseModel]) -> str:
     heading = _HEADINGS[model]
-    return f"[{heading.strip('`').rpartition('.')[2].removesuffix('[]')}](#{anchor(heading)})"
+    shown = heading.rpartition(" of type ")[2].strip("`")
+    return f"[{shown.rpartition('.')[2].removesuffix('[]')}](#{anchor(heading)})"
 
 
 def _neutral_rows() -> Iterator[tuple[str, str, str]]:

@@ -193,7 +193,7 @@ async def test_each_choice_of_a_family_has_those_of_its_prompt(http: httpx.Async
 async def test_those_that_the_log_lacks_are_null(http: httpx.AsyncClient, cluster: Cluster) -> None:
     cluster.agent.scores_prompts = False
     (choice,) = (await http.post("/v1/completions", json={**TEXT, "echo": True})).json()["choices"]
-    assert choice["logprobs"]["tokens"][:2] == ["Once", "G"]
-    assert choice["logprobs"]["text_offset"][:2] == [0, 4]
-    assert choice["logprobs"]["token_logprobs"][0] is None
+    assert choice["logprobs"]["tokens"][:5] == ["Once", "", "", "", "G"]
+    assert choice["logprobs"]["text_offset"][:5] == [0, 4, 4, 4, 4]
+    assert choice["logprobs"]["token_logprobs"][:4] == [None] * 4
     assert choice["prompt_logprobs"] is None

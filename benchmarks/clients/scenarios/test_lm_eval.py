@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import requests
 import tiktoken
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
@@ -55,5 +56,14 @@ def test_log_likelihoods(url: str, model: str, parallel: int) -> None:
     ]
     found = client.loglikelihood(asks, disable_tqdm=True)
     assert len(found) == 3
-    for likelihood, _greedy in found:
-        assert likelihood < 0
+    for ask, (likelihood, _greedy) in zip(asks, found, strict=True):
+        assert likelihood == pytest.approx(sum(scores_of(url, model, *ask.arguments)), abs=1e-3)
+
+
+def scores_of(url: str, model: str, context: str, continuation: str) -> list[float]:
+    """Return the log probabilities of the tokens of a continuation."""
+    prompt = list((context + continuation).encode())
+    body = {"model": model, "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0}
+    listed = requests.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"][0]
+    known = listed["prompt_logprobs"][len(context.encode()) :]
+    return [each[str(id)]["logprob"] for id, each in zip(continuation.encode(), known, strict=True)]

@@ -153,7 +153,24 @@ async def test_reasoning_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     assert [each.type for each in streamed.content] == [each.type for each in shown.content]
 
 
+async def test_what_coding_agents_send_unasked_changes_nothing(http: httpx.AsyncClient) -> None:
+    sent = {
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "high"},
+        "thinking": {"type": "adaptive"},
+        "metadata": {"user_id": "{}"},
+    }
+    messages = [*ASKED["messages"], {"role": "system", "content": "Be brief."}]
+    answer = await http.post("/v1/messages", json=ASKED | sent | {"messages": messages})
+    assert answer.status_code == 200, answer.text
+
+
 WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
+    (
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        "context_management",
+        "edits",
+    ),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "web_search"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image"}]}]},

@@ -8,7 +8,7 @@ import pytest
 from qlm.agents.core.events import Appended, GenerationEnded, Progress
 from qlm.agents.engines.vllm_prompt import read_prompt
 from qlm.agents.engines.vllm_stream import EngineStream, read_logprobs
-from qlm.domain.actions import Append
+from qlm.domain.actions import Append, RestoreRequest, Return
 from qlm.domain.errors import EngineGarbledError, InvalidValueError
 from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.formats.token_logprobs import (
@@ -22,7 +22,8 @@ from qlm.domain.formats.token_logprobs import (
     unpack,
     unpack_prompt,
 )
-from qlm.domain.output import LogEntry
+from qlm.domain.notices import DrainAsked
+from qlm.domain.output import AppendResult, LogEntry
 from qlm.simulator.emulation.vllm_logprobs import generate_logprobs
 from support.agent_bench import Bench
 from support.requests import a_request
@@ -194,3 +195,34 @@ def test_of_a_prompt_aborted_or_not_scored_nothing_is_known() -> None:
     packed = read_prompt(b'{"choices":[{"finish_reason":"length"}],"prompt_logprobs":null}', (1, 2), 1)
     assert packed is not None
     assert unpack_prompt(packed, 1) == ((1, UNKNOWN), (2, UNKNOWN))
+
+
+@pytest.mark.parametrize("end", ["engine lost", "drained"])
+def test_a_log_that_the_store_has_lost_gets_them_again_before_the_request_leaves(end: str) -> None:
+    bench, request = (
+        Bench(),
+        replace(OF_PROMPT, extensions=RequestExtensions(prompt_logprobs=1, logprobs=TOP)),
+    )
+    call_id = bench.start(request).call.call_id
+    bench.send(Progress(chunks=(), prompt_logprobs=((call_id, PROMPT),)))
+    generate(bench, call_id, 0, 2)
+    (append,) = bench.take(Append)
+    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
+    assert bench.take(RestoreRequest)
+    bench.log[request.id] = [0, 1]
+    bench.answer(request, bench.granted((0, 1)))
+    if end == "drained":
+        bench.send(DrainAsked())
+        bench.send(GenerationEnded(call_id=call_id, finish="abort"))
+    else:
+        bench.send(GenerationEnded(call_id=call_id, finish="lost"))
+    written = entries(bench)
+    assert prompts(written) == [(-3, PROMPT)]
+    assert logged([replace_pieces(entry) for entry in written]) == TOKENS[:2]
+    assert bench.take(Return)
+
+
+def replace_pieces(entry: LogEntry) -> LogEntry:
+    """Leave out those of the prompt."""
+    pieces = tuple(piece for piece in entry.extensions.logprobs_at if piece[0] >= 0)
+    return replace(entry, extensions=replace(entry.extensions, logprobs_at=pieces))

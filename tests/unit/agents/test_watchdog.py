@@ -1,5 +1,7 @@
 """The watchdog never fires while an engine follows its profile, and always when it stands still."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.domain.actions import Abort, RestartEngine, Return, Submit, SwapModel
 from qlm.domain.fleet import EngineState
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.ids import RequestId
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import Profile
@@ -198,3 +201,26 @@ def test_a_tick_without_an_engine_does_nothing() -> None:
     bench, _ = bench_with()
     bench.send(EngineChanged(model=M, state=EngineState.FAILED, error="gone"))
     assert RestartEngine not in {type(each) for each in bench.send(Tick())}
+
+
+def test_an_engine_that_scores_prompts_one_after_another_makes_progress() -> None:
+    """No answer begins before all prompts are scored: each first call goes before each second one."""
+    bench, calls = bench_with("warm", seqs_max=40)
+    bench.send(GenerationEnded(call_id=calls["warm"], finish="length"))
+    bench.store_appends()
+    wanted = RequestExtensions(prompt_logprobs=1)
+    scoring = [
+        bench.start(
+            replace(a_request(f"s{n}", model=M, prompt_tokens=64, max_tokens=10), extensions=wanted),
+            name=f"g-s{n}",
+        ).call.call_id
+        for n in range(12)
+    ]
+    for call_id in scoring:
+        assert silent(bench, 4.0) is None
+        bench.send(Progress(chunks=(), prompt_logprobs=((call_id, b"scored"),)))
+    for call_id in scoring:
+        assert silent(bench, 0.5) is None
+        give(bench, call_id)
+    assert not bench.take(Abort)
+    assert silent(bench, BOUND_S) is not None, "an engine that stands still is found all the same"

@@ -1,5 +1,6 @@
 """What a render tier gets of a conversation: messages and options, but no field without effect."""
 
+import random
 from typing import Any
 
 import pytest
@@ -59,3 +60,12 @@ async def test_a_message_cannot_be_continued_and_answered() -> None:
         with pytest.raises(ApiError) as caught:
             await render(tiers, "m", parse_chat(body), body)
     assert caught.value.status == 400
+
+
+async def test_documents_are_no_part_of_what_reads_the_answer() -> None:
+    body = PLAIN | {"documents": [{"text": "".join(random.Random(1).choices("abcdefgh", k=200_000))}]}
+    async with emulated_tiers("m", reasons=True) as tiers:
+        rendered = await render(tiers, "m", parse_chat(body), body)
+    assert rendered is not None
+    assert rendered.render_state is not None
+    assert "documents" not in unpack(rendered.render_state).chat_request

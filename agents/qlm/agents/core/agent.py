@@ -212,12 +212,8 @@ class Agent:
         output_log.lateness_ns = event.late_ns
         block_tokens = kv.block_tokens
         came = blocks = 0
-        for call_id, packed in event.logprobs:
-            if (scored := calls.get(call_id)) is not None and (scores := scored.generation.scores):
-                scores.add(packed, len(scored.output))
-        for call_id, packed in event.prompt_logprobs:
-            if (scored := calls.get(call_id)) is not None and (scores := scored.generation.scores):
-                scores.prompt = packed
+        if event.logprobs or event.prompt_logprobs:
+            self._scored(event)
         for call_id, token_ids in event.chunks:
             tracked = calls.get(call_id)
             if tracked is None:
@@ -241,6 +237,18 @@ class Agent:
         kv.tokens += came
         kv.blocks += blocks
         self.state.stats.work.output_tokens += came
+
+    def _scored(self, event: Progress) -> None:
+        calls = self.state.requests.calls
+        for call_id, packed in event.logprobs:
+            if (tracked := calls.get(call_id)) is not None and (scores := tracked.generation.scores):
+                scores.add(packed, len(tracked.output))
+        for call_id, packed in event.prompt_logprobs:
+            if (tracked := calls.pop(call_id, None)) is not None:
+                calls[call_id] = tracked  # its answer waits behind the prompts of all others
+                self.state.stats.progress.scored(call_id)
+                if (scores := tracked.generation.scores) is not None:
+                    scores.prompt = packed
 
     def _note_first_tokens(self, now_ns: int) -> None:
         stats = self.state.stats

@@ -71,6 +71,8 @@ def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) 
     if tracked.phase is Phase.LEASING:
         tracked.output = list(output)
         tracked.logged = tracked.sent = len(output)
+        if generation.scores is not None:
+            generation.scores.sent = len(output)
         generation.preemptions = granted.preemptions
         leased(requests, tracked)
         return []

@@ -22,6 +22,7 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
   answer takes seconds (3.3 s on two CPU cores), since the server also lists its packages.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -51,6 +52,8 @@ _GENERATE: Final = "/inference/v1/generate"
 _KEEPALIVE_S: Final = 4.0
 """Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
 _NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+_LONG_TOKENS: Final = 1000
+"""Tokens of a prompt whose log probabilities take some 5 ms to be read: other streams go on meanwhile."""
 _DEFAULTS: Final = Sampling(max_tokens=1)
 _OPTIONAL: Final = (
     "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty",
@@ -241,15 +244,15 @@ class VllmEngine:
 
     async def _scored_prompt(self, call: EngineCall, top: int) -> bytes | None:
         """Return the packed log probabilities of the prompt; None if the call was aborted meanwhile."""
-        params = {"max_tokens": 1, "prompt_logprobs": top, "detokenize": False}
-        body = {
-            "model": call.sampling.adapter or self._model,
-            "request_id": call.call_id,
-            "token_ids": call.prompt_ids,
-            "sampling_params": params,
-        }
-        answer = await self._ask("POST", _GENERATE, body, limit=aiohttp.ClientTimeout(total=None))
-        return read_prompt(answer, call.prompt_ids, top)
+        sampling = Sampling(max_tokens=1, adapter=call.sampling.adapter)
+        body = self._body(replace(call, sampling=sampling, logprobs=None)) | {"stream": False}
+        body["sampling_params"]["prompt_logprobs"] = top
+        del body["stream_options"]
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=self._answer_timeout.total)
+        answer = await self._ask("POST", _GENERATE, body, limit=limit)
+        if len(call.prompt_ids) < _LONG_TOKENS:
+            return read_prompt(answer, call.prompt_ids, top)
+        return await asyncio.to_thread(read_prompt, answer, call.prompt_ids, top)
 
     async def _ask(
         self, method: str, path: str, body: object = None, *, limit: aiohttp.ClientTimeout | None = None

@@ -24,6 +24,11 @@ RENDERED: Final[Mapping[str, tuple[object, ...]]] = {
 }
 """Neutral values of each field; null is neutral everywhere."""
 
+OF_PROMPT: Final = frozenset(
+    {"continue_final_message", "add_generation_prompt", "add_special_tokens", "documents"}
+)
+"""Those of them that change the prompt alone, and not how its answer is read."""
+
 TOOL_CHOICES: Final = "none, auto, required, or an object with type function and function.name"
 
 _OF_TOOLS: Final[Mapping[str, tuple[object, ...]]] = {

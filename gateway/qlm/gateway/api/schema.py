@@ -321,8 +321,8 @@ _UNIONS: Final = {
 def _path(detail: ErrorDetails) -> str:
     path, before = "", None
     for part in detail["loc"]:
-        # After a union, a part such as `str` or `list[TextPart]` names a tried shape, not a place.
-        if not (before in _UNIONS and isinstance(part, str)):
+        # A name of a class, or after a union `str` or `list[TextPart]`, is a tried shape, not a place.
+        if not (isinstance(part, str) and (before in _UNIONS or part[:1].isupper())):
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
         before = part
     return path

@@ -46,7 +46,7 @@ ECHO_CHARACTERS_MAX: Final = 65_536
 
 PROMPT_LOGPROBS_BYTES_MAX: Final = 262_144
 """Longest packed log probabilities of a prompt, which its output log holds: 10 922 tokens with one candidate
-each besides the token itself, 1489 with 20."""
+each besides the token itself, 1489 with 20; with `n`, so many in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _prompt_logprobs(body: Body, prompt_tokens: int) -> int | None:
     top = body.engine_prompt_logprobs
     if top is None:
         return None
-    most = PROMPT_LOGPROBS_BYTES_MAX // prompt_bytes_per_token(top)
+    most = PROMPT_LOGPROBS_BYTES_MAX // (prompt_bytes_per_token(top) * body.n)
     if prompt_tokens > most:
         param = "logprobs" if body.prompt_logprobs is None else "prompt_logprobs"
         message = f"{param} is {top}; expected null with a prompt of {prompt_tokens} tokens: at most {most}"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
 from qlm.domain.formats.token_logprobs import TokenLogprob
 from qlm.domain.ids import TokenIds
@@ -22,9 +21,6 @@ from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
 from qlm.gateway.sessions.gateway import Gateway
-
-_LONG_TOKENS: Final = 1000
-"""Tokens of a prompt whose log probabilities take some 10 ms to be shown."""
 
 
 def is_replayed(metadata: RequestMetadata) -> bool:
@@ -63,12 +59,10 @@ async def answer_of(
     tier = tier_of(metadata.slo, gateway.limits)
     fingerprint = gateway.models.fingerprint(metadata.answers_as)
     tokenizer = gateway.models.named(metadata.model).tokenizer
-    long = len(final.prompt_logprobs) > _LONG_TOKENS  # other streams go on meanwhile
-    scored = (
-        _scored(metadata, final, tokenizer)
-        if not long
-        else await asyncio.to_thread(_scored, metadata, final, tokenizer)
-    )
+    if final.prompt_logprobs.is_long:  # other streams go on meanwhile
+        scored = await asyncio.to_thread(_scored, metadata, final, tokenizer)
+    else:
+        scored = _scored(metadata, final, tokenizer)
     if not is_derendered(metadata):
         return answer_object(metadata, final, tier, fingerprint, scored)
     message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, final))

@@ -9,7 +9,7 @@ from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.bodies.constraints import grammar_text
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import FORMER_REASONING
-from qlm.gateway.api.rendered_fields import RENDERED, without_effect
+from qlm.gateway.api.rendered_fields import OF_PROMPT, RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.render.client import RenderClient
 from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
@@ -86,7 +86,8 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
     if not derenders:
         return Rendered(prompt_ids=prompt_ids, grammar=grammar)
     kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
-    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=pack(RenderState(options, kept)))
+    read = {name: value for name, value in options.items() if name not in OF_PROMPT}
+    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=pack(RenderState(read, kept)))
 
 
 def _options(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
         blocked = apart and tracked.phase is Phase.CLOSING and tracked.claim.writing
         if tracked.claim.epoch is None or blocked:
             output.remove(id)  # a new lease, or the answer to its write, touches it again
-        elif (ends := _end_due(tracked)) or len(tracked.output) > tracked.sent or _count_due(tracked):
+        elif (ends := _end_due(tracked)) or len(tracked.output) > tracked.sent or _more_due(tracked):
             output.place(tracked, ends=apart and ends)
         else:
             output.remove(id)
@@ -129,8 +129,11 @@ def _end_due(tracked: TrackedRequest) -> bool:
     return tracked.phase is Phase.CLOSING and tracked.ended and not tracked.exit.sent
 
 
-def _count_due(tracked: TrackedRequest) -> bool:
-    return tracked.phase is Phase.CLOSING and tracked.generation.unrecorded
+def _more_due(tracked: TrackedRequest) -> bool:
+    """Return True if a request that leaves has something to log besides tokens."""
+    generation = tracked.generation
+    unscored = generation.scores is not None and generation.scores.sent < len(tracked.output)
+    return tracked.phase is Phase.CLOSING and (generation.unrecorded or unscored)
 
 
 def _entry(tracked: TrackedRequest) -> LogEntry:

@@ -26,6 +26,7 @@ class OutputItem(TypedDict):
     summary: NotRequired[Sequence[Any]]  # Of reasoning: always empty, since all of it is given
     call_id: NotRequired[str]  # Of a call: what its `function_call_output` has to name
     name: NotRequired[str]  # Of a call: the tool
+    namespace: NotRequired[str]  # Of a call of a tool of a namespace: that
     arguments: NotRequired[str]  # Of a call: its arguments, as JSON text
 
 
@@ -134,6 +135,7 @@ class InputItem(TypedDict):
     summary: NotRequired[Sequence[Any]]  # Of reasoning
     call_id: NotRequired[str]  # Of a call and its output: the call
     name: NotRequired[str]  # Of a call: the tool
+    namespace: NotRequired[str]  # Of a call of a tool of a namespace: that
     arguments: NotRequired[str]  # Of a call: its arguments, as JSON text
     output: NotRequired[str | Sequence[Any]]  # Of the output of a call
 

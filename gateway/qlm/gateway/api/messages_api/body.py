@@ -12,7 +12,10 @@ from qlm.gateway.api.schema import STOPS_MAX, explained
 
 NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "container": (),
-    "context_management": ({"edits": []},),
+    "context_management": (
+        {"edits": []},
+        {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    ),
     "inference_geo": (),
     "mcp_servers": ([],),
 }

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopText, StopTokenIds, Strict
-from qlm.gateway.api.errors import invalid, shown
+from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.neutral_fields import drop_neutral
+from qlm.gateway.api.responses_api.tools import Tool, check_kind
 from qlm.gateway.api.schema import STOPS_MAX, explained
 
 METADATA_PAIRS_MAX: Final = 16
@@ -45,16 +46,6 @@ def _tool_choice(choice: object) -> object:
         case "none" | "auto" | "required" | {"type": "function", "name": str()}:
             return choice
     raise ValueError(_CHOICES)
-
-
-class FunctionTool(Strict):
-    """A function that the model may call."""
-
-    type: Literal["function"]  # Kind of tool; those that a server runs are not supported
-    name: Annotated[str, Field(min_length=1, max_length=200)]  # Its name in calls
-    description: str | None = None  # What it does, for the model
-    parameters: dict[str, Any] | None = None  # JSON schema of its arguments
-    strict: bool | None = None  # True if calls have to fit the schema
 
 
 class TextFormat(Strict):
@@ -106,7 +97,7 @@ class ResponseBody(Strict):
     # Texts of the client, which the response shows.
     metadata: Annotated[dict[MetadataKey, MetadataText], Field(max_length=METADATA_PAIRS_MAX)] | None = None
     # Tools that the model may call. Needs the model's render tier, as what the next three fields ask for.
-    tools: Annotated[list[FunctionTool], Field(max_length=1000)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=1000)] | None = None
     # `auto` lets the model choose, `none` forbids calls, `required` asks for one, an object names the tool.
     tool_choice: Annotated[Any, BeforeValidator(_tool_choice)] = None
     text: TextOptions | None = None  # What the text is like
@@ -140,6 +131,7 @@ class ResponseBody(Strict):
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
     user: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # The tenant, as of chats
     safety_identifier: str | None = None  # Accepted, not used
+    client_metadata: dict[str, Any] | None = None  # Accepted, not used: what Codex says of itself
     prompt_cache_key: str | None = None  # Accepted, not used
     prompt_cache_retention: str | None = None  # Accepted, not used
     request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
@@ -163,7 +155,7 @@ def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
     """
     kept = drop_neutral(plain, NEUTRAL)
     for place, tool in enumerate(kept["tools"] if isinstance(kept.get("tools"), list) else ()):
-        _check_tool(place, tool)
+        check_kind(place, tool)
     try:
         body = ResponseBody.model_validate(kept)
     except ValidationError as error:
@@ -180,11 +172,3 @@ def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
     if form is not None and form.type == "json_schema" and (form.schema_ is None or form.name is None):
         raise invalid("text.format", "text.format has type json_schema; expected a name and a schema with it")
     return body
-
-
-def _check_tool(place: int, tool: object) -> None:
-    kind = tool.get("type") if isinstance(tool, Mapping) else None
-    if isinstance(kind, str) and kind != "function":
-        name = f"tools[{place}].type"
-        expected = "expected function: tools that a server runs are not supported"
-        raise invalid(name, f"{name} is {shown(kind)}; {expected}", "unsupported_value")

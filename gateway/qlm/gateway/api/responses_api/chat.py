@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from qlm.gateway.api.responses_api.body import ResponseBody, TextFormat
 from qlm.gateway.api.responses_api.items import as_items, chat_messages
+from qlm.gateway.api.responses_api.tools import ToolNames, offered
 
 _SAME: Final = (
     "model",
@@ -59,11 +60,12 @@ def as_chat(
         ApiError: An item of the input is wrong or not supported.
     """
     first = [] if body.instructions is None else [{"role": "system", "content": body.instructions}]
+    tools = list(offered(body.tools or ()))
     asked = {
         "messages": [*first, *earlier, *chat_messages(as_items(body.input))],
         "max_completion_tokens": body.max_output_tokens,
-        "tools": [_tool(each.model_dump(exclude_none=True)) for each in body.tools or ()],
-        "tool_choice": _tool_choice(body.tool_choice),
+        "tools": tools,
+        "tool_choice": _tool_choice(body.tool_choice, ToolNames(plain.get("tools") or ())) if tools else None,
         "response_format": _response_format(body.text.format if body.text else None),
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         **({"logprobs": True, "top_logprobs": body.top_logprobs or 0} if body.scored else {}),
@@ -72,15 +74,10 @@ def as_chat(
     return same | {name: value for name, value in asked.items() if value not in (None, [])}
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    kind = tool.pop("type")
-    return {"type": kind, kind: tool}
-
-
-def _tool_choice(choice: Any) -> Any:
-    return (
-        choice if not isinstance(choice, dict) else {"type": "function", "function": {"name": choice["name"]}}
-    )
+def _tool_choice(choice: Any, names: ToolNames) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    return {"type": "function", "function": {"name": names.chosen(choice["name"])}}
 
 
 def _response_format(form: TextFormat | None) -> dict[str, Any] | None:

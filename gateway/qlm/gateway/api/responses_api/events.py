@@ -56,6 +56,7 @@ class ResponseEvents:
         """
         self._metadata = metadata
         self._state = state
+        self._names = state.tool_names
         self._tier = tier
         self._after = after
         self._text_before = text_before
@@ -175,7 +176,7 @@ class ResponseEvents:
             opened = OpenCall(
                 self._metadata.id,
                 len(self._items),
-                *(call.get("index", 0), call.get("id", ""), called.get("name", "")),
+                *(call.get("index", 0), call.get("id", ""), self._names.of_call(called.get("name", ""))),
             )
             made = self._end_item("completed") + self._begin(opened)
         assert isinstance(self._open, OpenCall)

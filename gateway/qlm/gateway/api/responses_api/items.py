@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
+from qlm.gateway.api.responses_api.tools import flat_name
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 _ROLES: Final = ("user", "assistant", "system", "developer")
@@ -75,7 +76,9 @@ def _assistant(messages: list[dict[str, Any]], after: Sequence[str]) -> dict[str
 
 
 def _call(item: Mapping[str, Any], where: str) -> dict[str, Any]:
-    function = {"name": _name(item, "name", where), "arguments": _name(item, "arguments", where)}
+    namespace = None if item.get("namespace") is None else _name(item, "namespace", where)
+    name = flat_name(namespace, _name(item, "name", where))
+    function = {"name": name, "arguments": _name(item, "arguments", where)}
     return {"id": _name(item, "call_id", where), "type": "function", "function": function}
 
 

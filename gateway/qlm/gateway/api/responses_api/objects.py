@@ -12,6 +12,7 @@ from qlm.gateway.api.fields.openai import AnswerMessage
 from qlm.gateway.api.fields.responses_api import OutputItem, ResponseObject, ResponseUsage
 from qlm.gateway.api.ids import RESPONSE_PREFIX
 from qlm.gateway.api.responses_api.state import ResponseState
+from qlm.gateway.api.responses_api.tools import ToolNames
 from qlm.gateway.core.session_events import SendFinal
 
 Scores = Sequence[Mapping[str, Any]]
@@ -57,25 +58,27 @@ def message_item(id: str, parts: Sequence[Mapping[str, Any]], status: str = "com
     return cast("OutputItem", item)
 
 
-def call_item(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> OutputItem:
-    """Return an item with the call of a tool."""
-    called = {"call_id": call_id, "name": name, "arguments": arguments}
+def call_item(
+    id: str, call_id: str, name: Mapping[str, str], arguments: str, status: str = "completed"
+) -> OutputItem:
+    """Return an item with the call of a tool, whose `name` may have a `namespace`."""
+    called = {"call_id": call_id, **name, "arguments": arguments}
     return cast("OutputItem", {"id": id, "type": "function_call", **called, "status": status})
 
 
 def output_items(
-    id: RequestId, message: AnswerMessage, status: str, logprobs: Scores = ()
+    id: RequestId, message: AnswerMessage, names: ToolNames, status: str, logprobs: Scores = ()
 ) -> list[OutputItem]:
     """Return the items of a whole answer; the last one has the status of the answer.
 
     Its text has the log probabilities of all tokens of the answer, as in vLLM.
     """
-    items = list(_items(id, message, logprobs))
+    items = list(_items(id, message, names, logprobs))
     items[-1]["status"] = status
     return items
 
 
-def _items(id: RequestId, message: AnswerMessage, logprobs: Scores) -> Iterator[OutputItem]:
+def _items(id: RequestId, message: AnswerMessage, names: ToolNames, logprobs: Scores) -> Iterator[OutputItem]:
     index = 0
     if reasoning := message.get("reasoning"):
         yield reasoning_item(item_id(id, "reasoning", index), reasoning)
@@ -88,7 +91,7 @@ def _items(id: RequestId, message: AnswerMessage, logprobs: Scores) -> Iterator[
         called = call["function"]
         yield call_item(
             item_id(id, "function_call", index + place),
-            *(call.get("id", ""), called.get("name", ""), called.get("arguments", "")),
+            *(call.get("id", ""), names.of_call(called.get("name", "")), called.get("arguments", "")),
         )
 
 

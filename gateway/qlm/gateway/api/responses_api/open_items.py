@@ -97,7 +97,7 @@ class OpenCall:
         call: Number of the call in the answer.
     """
 
-    def __init__(self, id: RequestId, index: int, call: int, call_id: str, name: str) -> None:
+    def __init__(self, id: RequestId, index: int, call: int, call_id: str, name: Mapping[str, str]) -> None:
         self.call = call
         self._id = item_id(id, "function_call", index)
         self._index = index
@@ -117,7 +117,7 @@ class OpenCall:
 
     def end(self, status: str) -> Events:
         """Return the events after the last arguments."""
-        done = {**self._place, "name": self._name, "arguments": self._arguments}
+        done = {**self._place, "name": self._name["name"], "arguments": self._arguments}
         item = {"output_index": self._index, "item": self.item(status)}
         return [("response.function_call_arguments.done", done), ("response.output_item.done", item)]
 

@@ -18,6 +18,7 @@ from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.body import ResponseBody
 from qlm.gateway.api.responses_api.items import as_items
+from qlm.gateway.api.responses_api.tools import ToolNames
 
 _SHOWN: Final = (
     "background",
@@ -55,6 +56,11 @@ class ResponseState:
     def stored(self) -> bool:
         """True if later calls may find it."""
         return bool(self.fields.get("store", True))
+
+    @property
+    def tool_names(self) -> ToolNames:
+        """Names of the functions of its namespaces."""
+        return ToolNames(self.fields.get("tools") or ())
 
     @property
     def background(self) -> bool:

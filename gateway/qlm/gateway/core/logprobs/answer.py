@@ -28,6 +28,7 @@ class AnswerLogprobs:
         self._chat = metadata.answer.kind is AnswerKind.CHAT
         self._top = top
         self._prompt_top = metadata.extensions.prompt_logprobs or 0
+        self._prompt_tokens = metadata.prompt_tokens
         self._echo = metadata.answer.echo_text
         self._characters = 0
         self.taken = 0
@@ -61,11 +62,12 @@ class AnswerLogprobs:
         }
 
     def _repeated(self, prompt: PromptLogprobs) -> list[_Position]:
-        """Return the tokens of the prompt; all of it as one, if they are not known."""
-        if prompt:
-            return [self._position(id, each, self._prompt_top) for id, each in prompt]
+        """Return the tokens of the prompt; if they are not known, the first one has all of the text."""
+        if prompt.packed:
+            return [self._position(id, each, self._prompt_top) for id, each in prompt.tokens()]
         self._characters = len(self._echo)
-        return [(self._echo, None, (), 0)]
+        rest = [("", None, (), self._characters)] * (self._prompt_tokens - 1)
+        return [(self._echo, None, (), 0), *rest]
 
     def _position(self, id: int, logprob: TokenLogprob, asked: int | None = None) -> _Position:
         """Return the next token; `asked` candidates of it were, if not as many as of the answer's."""

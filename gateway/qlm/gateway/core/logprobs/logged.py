@@ -1,15 +1,35 @@
 """Log probabilities in an output log: those of the answer's tokens, and of the prompt."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.domain.formats.token_logprobs import LogprobLog, Piece, TokenLogprob, decoded, unpack_prompt
 from qlm.domain.request import RequestMetadata
 
-PromptLogprobs = Sequence[tuple[int, TokenLogprob]]
-"""Tokens of a prompt, each with its log probabilities; empty if they are not known or not asked for."""
 
-NOT_KNOWN: Final[PromptLogprobs] = ()
+class PromptLogprobs(NamedTuple):
+    """Log probabilities of a prompt, packed: unpacking those of a long one takes some 10 ms.
+
+    Attributes:
+        packed: As in the output log; empty if they are not known or not asked for.
+        top: Candidates besides the token itself.
+    """
+
+    packed: bytes = b""
+    top: int = 0
+
+    def tokens(self) -> Sequence[tuple[int, TokenLogprob]]:
+        """Return its tokens, each with its log probabilities."""
+        return unpack_prompt(self.packed, self.top)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it should be shown in a thread."""
+        return len(self.packed) > _LONG_BYTES
+
+
+NOT_KNOWN: Final = PromptLogprobs()
+_LONG_BYTES: Final = 24_000
 
 
 class LoggedLogprobs:
@@ -30,7 +50,7 @@ class LoggedLogprobs:
             if offset >= 0 and self._answer is not None:
                 self._answer.put(offset, packed)
             elif offset < 0 and self._prompt_top is not None:
-                self._prompt = unpack_prompt(packed, self._prompt_top)
+                self._prompt = PromptLogprobs(packed, self._prompt_top)
 
     def answer(self, since: int, end: int) -> Sequence[TokenLogprob]:
         """Return those of output tokens from `since` up to `end`; none if they were not asked for."""

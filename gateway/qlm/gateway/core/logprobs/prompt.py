@@ -14,7 +14,7 @@ Scored = list[dict[str, dict[str, Any]] | None]
 def prompt_logprobs(tokenizer: Tokenizer, prompt: PromptLogprobs) -> Scored:
     """Return the value of the field `prompt_logprobs`; nothing of the first token is known."""
     texts, scored = TokenTexts(tokenizer), Scored()
-    for id, logprob in prompt:
+    for id, logprob in prompt.tokens():
         scored.append(_candidates(texts, id, logprob))
         texts.took(id)
     return scored

@@ -99,7 +99,10 @@ async def ended_response(gateway: Gateway, found: StoredResponse, final: SendFin
     scored = choice["logprobs"]
     return response_object(
         *(metadata, found.state, tier, status),
-        output=output_items(metadata.id, choice["message"], status, scored["content"] if scored else ()),
+        output=output_items(
+            *(metadata.id, choice["message"], found.state.tool_names, status),
+            scored["content"] if scored else (),
+        ),
         usage=response_usage(metadata, final),
     )
 

@@ -118,11 +118,15 @@ local function lost_detail(tokens, recorded)
 end
 
 -- Return a record as {fields and values, output tokens, events, incarnation}, or false.
+-- Extensions of its log are no part of it: they may be long.
 local function record(id)
-  local fields = call('HGETALL', key('request', id))
-  local at = {}
-  for i = 1, #fields, 2 do
-    at[fields[i]] = i + 1
+  local all, fields, at = call('HGETALL', key('request', id)), {}, {}
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, #EXTENSION) ~= EXTENSION then
+      fields[#fields + 1] = all[i]
+      fields[#fields + 1] = all[i + 1]
+      at[all[i]] = #fields
+    end
   end
   if not (at.card and at.state) then
     return false

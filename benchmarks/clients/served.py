@@ -18,6 +18,8 @@ Models = tuple[str, str]
 _EMULATED: Final = ("mistral-7b", "llama-3-8b")
 _TINY: Final = "tiny"
 _CONTEXT: Final = 4096
+_AGENTS_CONTEXT: Final = 131_072
+"""Of the second model: prompts of coding agents have 80 KB, and a token of an emulated model is a byte."""
 
 READY_S: Final = 400.0
 """Longest start; that of a vLLM on a busy CPU takes minutes."""
@@ -28,7 +30,8 @@ _WEATHER: Final = {"type": "function", "function": {"name": "weather", "paramete
 @contextlib.contextmanager
 def emulated_models() -> Iterator[tuple[dict[str, Any], Models]]:
     """Give the configuration of two emulated models, each on an A100."""
-    models = [{"id": each, "context_tokens": 8192} for each in _EMULATED]
+    lengths = (8192, _AGENTS_CONTEXT)
+    models = [{"id": each, "context_tokens": tokens} for each, tokens in zip(_EMULATED, lengths, strict=True)]
     instances = [{"id": each, "accelerator": "A100", "models": [each]} for each in _EMULATED]
     yield {**emulated(*_EMULATED), "models": models, "instances": instances}, _EMULATED
 

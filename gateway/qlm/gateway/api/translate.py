@@ -45,8 +45,8 @@ ECHO_CHARACTERS_MAX: Final = 65_536
 
 
 PROMPT_LOGPROBS_BYTES_MAX: Final = 262_144
-"""Longest packed log probabilities of a prompt, which its output log holds: 10 922 tokens with one candidate
-each besides the token itself, 1489 with 20; with `n`, so many in all."""
+"""Longest packed log probabilities of a prompt, which its output log holds, times `n`: 10 922 tokens with one
+candidate each besides the token itself, 1489 with 20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

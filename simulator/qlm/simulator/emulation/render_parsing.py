@@ -2,6 +2,8 @@
 
 An emulated model is asked for a tool call by the JSON schema with which vLLM asks (`tool_choice` required: a
 list of `{"name", "parameters"}`; a named tool: its parameters). `engine.answers.constrained` answers that.
+Where the model may choose, it calls the tool that its user asks for with `call the tool NAME`, so that agents
+can be tried.
 """
 
 import json
@@ -14,7 +16,9 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.simulator.emulation.vllm_requests import VllmApiError
 
 _CALL: Final = re.compile(r'\[\{"name": "([^"]*)", "parameters": (.*)', re.DOTALL)
+_CALL_BEGIN: Final = '[{"name": "'
 _CALL_END: Final = "}]"
+_NAMED_TOOL: Final = re.compile(r"\bcall the tool [`\"']?([\w.-]*\w)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ def constraint_of(request: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"json": {"type": "array", "minItems": 1, "items": items}}
     if choice not in (None, "none", "auto"):
         raise VllmApiError(400, f"Invalid value for `tool_choice`: {choice}!", param="tool_choice")
+    if choice != "none" and (wanted := _named_by_user(request["messages"])) in tools:
+        return {"json": {"type": "array", "minItems": 1, "items": _call(tools[wanted])}}
     return _response_format(request.get("response_format")) or request.get("structured_outputs")
 
 
@@ -82,7 +88,8 @@ def message_of(ids: Sequence[int], request: Mapping[str, Any], *, ended: bool) -
     choice = request.get("tool_choice")
     if isinstance(choice, dict):
         return Message("", choice["function"]["name"], text)
-    if choice != "required":
+    calls = text.startswith(_CALL_BEGIN) or (not ended and _CALL_BEGIN.startswith(text))
+    if choice == "none" or (choice != "required" and not calls):
         return Message(text)
     found = _CALL.match(text)
     if found is None:
@@ -91,6 +98,16 @@ def message_of(ids: Sequence[int], request: Mapping[str, Any], *, ended: bool) -
     if not ended:
         return Message("", name, arguments[: -len(_CALL_END)])
     return Message("", name, arguments.removesuffix(_CALL_END))
+
+
+def _named_by_user(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tool that the user asks for in the last turn; empty if that was answered or names none."""
+    for each in reversed(messages):
+        if each["role"] in ("assistant", "tool"):
+            return ""
+        if each["role"] == "user" and (found := _NAMED_TOOL.search(_plain(each.get("content")))):
+            return found[1]
+    return ""
 
 
 def _named(tools: Mapping[str, Any], choice: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,151 @@
+"""Streams with tools on a real vLLM, when QLM or its render tier is killed: equal to vLLM's own."""
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.ports import free_port
+from support.qlm_process import QlmProcess
+from support.vllm_cpu import PYTHON, SCRIPTS, VllmServer, tiny_model
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+BODY: dict[str, Any] = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": "How is the weather?"}],
+    "tools": [WEATHER],
+    "temperature": 0,
+    "max_tokens": 600,
+    "ignore_eos": True,
+}
+KILLED_AT = 60
+"""Output tokens that a client has when something is killed."""
+
+RETRY_S = 0.5
+"""Between calls that the gateway answers with 503, or not at all, while it starts."""
+
+
+@pytest.fixture(scope="module")
+def qlm(vllm_server: VllmServer) -> Iterator[QlmProcess]:
+    """QLM with a render tier of its own, at an engine that outlives it."""
+    render = {"extra_args": ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]}
+    model = {"id": "tiny", "engine": "vllm", "path": str(tiny_model()), "context_tokens": 2048}
+    instance = {"id": "cpu", "accelerator": "CPU", "models": ["tiny"], "url": vllm_server.base_url}
+    with tempfile.TemporaryDirectory(prefix="qlm-tools-") as name:
+        config = {
+            "models": [{**model, "render": render}],
+            "instances": [{**instance, "seqs_max": 8}],
+            "vllm": {"python": str(PYTHON), "pythonpath": str(SCRIPTS)},
+            "http": {"port": free_port()},
+            "data_dir": str(Path(name) / "data"),
+        }
+        process = QlmProcess("serve", "serve", config=config, folder=Path(name))
+        process.start()
+        try:
+            process.wait_ready(instances=1)
+            yield process
+        finally:
+            process.close()
+
+
+class Follower:
+    """A client that goes on with its stream wherever it broke off, until it ends well."""
+
+    def __init__(self, url: str, at_token: Callable[[], None]) -> None:
+        self.content = ""
+        self.calls = 0
+        self.finish: str | None = None
+        self.broken = 0
+        self._url = url
+        self._at_token: Callable[[], None] | None = at_token
+        self._id = ""
+        self._shown = 0
+
+    def follow(self) -> None:
+        while self.finish is None:
+            try:
+                self._read()
+            except httpx.TransportError:
+                self.broken += 1
+                time.sleep(RETRY_S)
+
+    def _read(self) -> None:
+        path, headers = f"/v1/requests/{self._id}/events", {"last-event-id": str(self._shown)}
+        call: dict[str, Any] = {"method": "GET", "url": path, "headers": headers}
+        if not self._id:
+            headers = {"x-qlm-stream": "resumable"}
+            call = {"method": "POST", "url": "/v1/chat/completions", "headers": headers}
+            call["json"] = BODY | {"stream": True}
+        with httpx.Client(base_url=self._url, timeout=120) as client, client.stream(**call) as answer:
+            if answer.status_code == 503:
+                time.sleep(RETRY_S)
+                return
+            assert answer.status_code == 200, answer.read()
+            self._id = self._id or answer.headers["x-request-id"]
+            for line in answer.iter_lines():
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        if line.startswith("id: "):
+            self._shown = int(line[4:])
+        if not line.startswith("data: {"):
+            return
+        event = json.loads(line[6:])
+        if "error" in event:
+            assert event["error"]["code"] == "render_unavailable", event
+            return
+        for choice in event["choices"]:
+            self.content += choice["delta"].get("content") or ""
+            self.calls += len(choice["delta"].get("tool_calls") or ())
+            self.finish = choice["finish_reason"]
+        at_token = self._at_token
+        if self._shown >= KILLED_AT and at_token is not None:
+            self._at_token = None
+            at_token()
+
+
+def render_tiers(parent: int) -> list[int]:
+    """Return the render tiers that a process has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            of = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(of) == parent and b"render" in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("killed", ["render tier", "qlm"])
+def test_a_stream_with_tools_goes_on_to_the_engines_own_answer(
+    qlm: QlmProcess, vllm_server: VllmServer, killed: str
+) -> None:
+    kills = []
+
+    def kill() -> None:
+        kills.append(killed)
+        if killed == "qlm":
+            qlm.kill()
+            qlm.start()
+            return
+        (tier,) = render_tiers(qlm.pid)
+        os.kill(tier, signal.SIGKILL)
+
+    follower = Follower(qlm.url, kill)
+    follower.follow()
+    answer = httpx.post(f"{vllm_server.base_url}/v1/chat/completions", json=BODY, timeout=120).json()
+    (expected,) = answer["choices"]
+    assert kills == [killed]
+    assert follower.broken >= (killed == "qlm"), "it was killed while it streamed"
+    assert follower.content == expected["message"]["content"]
+    assert follower.calls == len(expected["message"].get("tool_calls") or ())
+    assert follower.finish == expected["finish_reason"] == "length"

@@ -3,10 +3,12 @@
     python -m benchmarks.streams.client PORT requests.json arrivals.json
 
 A process of its own, so that its processor time is not QLM's. The input is a list of [time, body]; the output
-has for each request the seconds from its time to each arrival, a read with at least one event.
+has for each request the seconds from its time to each arrival, a read with at least one event, and its tokens
+if the stream says how many.
 """
 
 import asyncio
+import re
 import sys
 import time
 from pathlib import Path
@@ -17,6 +19,9 @@ import uvloop
 
 _EVENT: Final = b"data: "
 _DONE: Final = b"data: [DONE]"
+_USAGE: Final = re.compile(rb'"completion_tokens":(\d+)')
+_KEPT: Final = 1024
+"""Bytes kept of the reads before: the last events may come in several."""
 
 
 class Stream(asyncio.Protocol):
@@ -28,11 +33,13 @@ class Stream(asyncio.Protocol):
 
     Attributes:
         arrivals: Seconds from `due_s` to each read with an event.
+        tokens: Those of its answer; None if it does not say so.
         ended: Result: how the stream ended, empty if well.
     """
 
     def __init__(self, message: bytes, due_s: float) -> None:
         self.arrivals: list[float] = []
+        self.tokens: int | None = None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._message = message
         self._due_s = due_s
@@ -46,9 +53,11 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if _EVENT in data and not data.startswith(_DONE):
             self.arrivals.append(time.perf_counter() - self._due_s)
-        seen = self._last + data  # the end may come in two reads
-        self._last = seen[-len(_DONE) :]
+        seen = self._last + data
+        self._last = seen[-_KEPT:]
         if _DONE in seen:
+            found = _USAGE.findall(seen)
+            self.tokens = int(found[-1]) if found else None
             self._end("")
         elif not self.arrivals and not data.startswith(b"HTTP/1.1 200"):
             self._end(data[:200].decode(errors="replace"))
@@ -64,16 +73,18 @@ class Stream(asyncio.Protocol):
 
 
 def _message(port: int, body: dict[str, Any]) -> bytes:
-    data = orjson.dumps(body)
+    data, route = orjson.dumps(body), "chat/completions" if "messages" in body else "completions"
     head = (
-        f"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+        f"POST /v1/{route} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
         f"content-length: {len(data)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + data
 
 
-async def play(port: int, requests: list[tuple[float, dict[str, Any]]]) -> list[list[float]]:
-    """Send each request at its time; return the arrivals of all.
+async def play(
+    port: int, requests: list[tuple[float, dict[str, Any]]]
+) -> list[tuple[list[float], int | None]]:
+    """Send each request at its time; return the arrivals and tokens of all.
 
     Raises:
         RuntimeError: A stream did not end well.
@@ -97,7 +108,7 @@ async def play(port: int, requests: list[tuple[float, dict[str, Any]]]) -> list[
     for stream in streams:
         if how := await stream.ended:
             raise RuntimeError(f"a stream ended badly: {how}")
-    return [stream.arrivals for stream in streams]
+    return [(stream.arrivals, stream.tokens) for stream in streams]
 
 
 def main() -> None:

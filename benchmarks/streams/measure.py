@@ -49,7 +49,7 @@ def measure(
     Args:
         port: Where the server listens.
         requests: Times and bodies.
-        tokens: Tokens of each answer.
+        tokens: Tokens of each answer that does not say how many it has.
         groups: Process groups by name.
     """
     before = {name: _used_s(group) for name, group in groups.items()}
@@ -59,18 +59,18 @@ def measure(
         client = os.times()
         argv = [sys.executable, "-m", "benchmarks.streams.client", str(port), str(given), str(made)]
         subprocess.run(argv, check=True)
-        arrivals = json.loads(made.read_text("utf-8"))
+        streams = json.loads(made.read_text("utf-8"))
     used = {name: _used_s(group) - before[name] for name, group in groups.items()}
     after = os.times()
     used["client"] = after[2] + after[3] - client[2] - client[3]
-    return figures(arrivals, tokens, used)
+    total = sum(tokens if counted is None else counted for _, counted in streams)
+    return figures([arrivals for arrivals, _ in streams], total, used)
 
 
-def figures(arrivals: Sequence[Sequence[float]], tokens: int, used_s: Mapping[str, float]) -> Measured:
-    """Evaluate the arrivals of all streams, in seconds since each was due."""
+def figures(arrivals: Sequence[Sequence[float]], total: int, used_s: Mapping[str, float]) -> Measured:
+    """Evaluate the arrivals of all streams, in seconds since each was due; `total` is their tokens."""
     firsts = sorted(each[0] * 1000 for each in arrivals)
     gaps = sorted((late - early) * 1000 for each in arrivals for early, late in pairwise(each)) or [0.0]
-    total = tokens * len(arrivals)
     return Measured(
         ttft_p50_ms=median(firsts),
         ttft_p95_ms=_quantile(firsts, 0.95),

@@ -1,6 +1,8 @@
 """Streams through QLM and straight to the same emulated engine, by turns.
 
 Loads are bursts, STREAMSxTOKENS at 500 starts per second, or open loops, RATE/s:TOKENS with Poisson arrivals.
+With `+chat` behind them they are chats of plain text, with `+call` chats whose answer calls a tool, made
+by the emulated render tier within QLM; neither is played on the engine and the floor, which have no chats.
 Each run plays every load on every server in turn, with equal requests, from a client that costs little. Read
 the runs in pairs: neighbours on the machine change all figures.
 
@@ -24,7 +26,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks import setups
-from benchmarks.streams.load import Load, parse_load
+from benchmarks.streams.load import TEXT, Load, parse_load
 from benchmarks.streams.measure import Measured, measure
 from benchmarks.upgrade.release import installed
 from support.emulated_engine import engine_command
@@ -68,10 +70,11 @@ def main(argv: Sequence[str]) -> int:
     with _arms(options.arm or [EMBEDDED], options.source, options.workers) as arms:
         _warm_up(arms)
         for load in loads:
-            rows = found[load.name] = {arm.name: [] for arm in arms}
+            played = [each for each in arms if load.kind == TEXT or each.name not in (DIRECT, FLOOR)]
+            rows = found[load.name] = {arm.name: [] for arm in played}
             for run in range(options.runs):
                 requests = load.requests(_MODEL, options.seconds, run)
-                for arm in arms[run % len(arms) :] + arms[: run % len(arms)]:
+                for arm in played[run % len(played) :] + played[: run % len(played)]:
                     one = measure(arm.port, requests, load.tokens, arm.groups)
                     rows[arm.name].append(one)
                     print(_line(f"{load.name} run {run + 1}", arm.name, [one]), flush=True)

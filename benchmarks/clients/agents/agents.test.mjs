@@ -6,10 +6,11 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 
 const url = process.env.QLM_URL;
 const model = process.env.QLM_OTHER_MODEL;
-const programs = new URL("node_modules/.bin/", import.meta.url).pathname;
+const programs = fileURLToPath(new URL("node_modules/.bin/", import.meta.url));
 const TOKENS_MIN = 100_000; // of its context: the prompts of agents have tens of thousands
 let folder, env, skip;
 

@@ -139,7 +139,13 @@ NAMESPACE = {"type": "namespace", "name": "sky", "description": "About the sky."
 OF_NAMESPACE = {**ASKED, "tools": [NAMESPACE, {"type": "web_search", "external_web_access": False}]}
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "weather"}])
+BY_NAME = {"type": "function", "name": "weather"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    ["required", BY_NAME, {**BY_NAME, "namespace": "sky"}, {**BY_NAME, "name": "sky__weather"}],
+)
 async def test_a_tool_of_a_namespace_is_called_by_both_names(
     http: httpx.AsyncClient, cluster: Cluster, choice: Any
 ) -> None:
@@ -158,6 +164,12 @@ async def test_a_tool_of_a_namespace_is_called_by_both_names(
     items = [{"role": "user", "content": ASKED["input"]}, call, output]
     await http.post("/v1/responses", json={**OF_NAMESPACE, "input": items, "max_output_tokens": 3})
     assert b'"name": "sky__weather"' in bytes(cluster.agent.leased[-1].prompt_ids)
+
+
+async def test_a_choice_means_the_function_of_just_that_name(http: httpx.AsyncClient) -> None:
+    asked = {**ASKED, "tools": [NAMESPACE, WEATHER], "tool_choice": BY_NAME}
+    (call,) = (await http.post("/v1/responses", json=asked)).json()["output"]
+    assert (call["name"], "namespace" in call) == ("weather", False)
 
 
 async def test_a_search_of_the_web_alone_is_no_tool(http: httpx.AsyncClient, cluster: Cluster) -> None:
@@ -255,6 +267,30 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"tools": [{"name": "weather"}]}, "tools[0].type", "missing"),
     ({"tools": [{"type": "namespace", "name": "a", "tools": [{"name": "b"}]}]}, "tools[0].tools[0].type", ""),
     ({"input": [{"type": "function_call", "namespace": 1}]}, "input[0].namespace", "1"),
+    ({"tools": [{**NAMESPACE, "strict": True}]}, "tools[0].strict", "possible here: type, name, desc"),
+    (
+        {"tools": [{**NAMESPACE, "name": "a" * 100, "tools": [{**WEATHER, "name": "b" * 100}]}]},
+        "tools[0].tools[0].name",
+        "200 characters",
+    ),
+    (
+        {"tools": [{**WEATHER, "name": "sky__weather"}, NAMESPACE]},
+        "tools[1].tools[0].name",
+        "expected it once",
+    ),
+    ({"tool_choice": "required"}, "tool_choice", "tools to call"),
+    ({"tool_choice": "required", "tools": [{"type": "web_search"}]}, "tool_choice", "tools to call"),
+    (
+        {"tool_choice": {**BY_NAME, "namespace": "sea"}, "tools": [NAMESPACE]},
+        "tool_choice",
+        "name of a function",
+    ),
+    ({"tool_choice": {**BY_NAME, "more": 1}, "tools": [NAMESPACE]}, "tool_choice", "perhaps a namespace"),
+    (
+        {"tool_choice": BY_NAME, "tools": [NAMESPACE, {**NAMESPACE, "name": "sea"}]},
+        "tool_choice",
+        "one of sky__weather, sea__weather",
+    ),
     ({"tools": [{"type": "function"}]}, "tools[0].name", "missing"),
     ({"tool_choice": "sometimes"}, "tool_choice", "sometimes"),
     ({"conversation": "conv_1"}, "conversation", "not supported"),

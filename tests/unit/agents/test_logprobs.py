@@ -15,6 +15,7 @@ from qlm.domain.formats.token_logprobs import (
     UNKNOWN,
     LogprobLog,
     TokenLogprob,
+    check_prompt,
     decoded,
     pack,
     pack_prompt,
@@ -129,8 +130,11 @@ def test_packing_a_prompt_keeps_its_tokens() -> None:
         packed = pack_prompt((8, 9), [UNKNOWN, TOKENS[0]], top)
         assert unpack_prompt(packed, top) == ((8, UNKNOWN), (9, known))
         assert len(packed) == 2 * prompt_bytes_per_token(top)
-    with pytest.raises(InvalidValueError):
-        unpack_prompt(pack([UNKNOWN], 2), 0)
+    for garbled in (pack([UNKNOWN], 2), packed[:-1]):
+        with pytest.raises(InvalidValueError):
+            check_prompt(garbled, 0)
+        with pytest.raises(InvalidValueError):
+            unpack_prompt(garbled, 0)
 
 
 def test_those_of_a_prompt_are_logged_with_the_first_tokens_once() -> None:

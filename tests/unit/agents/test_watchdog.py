@@ -203,6 +203,14 @@ def test_a_tick_without_an_engine_does_nothing() -> None:
     assert RestartEngine not in {type(each) for each in bench.send(Tick())}
 
 
+def test_a_scored_prompt_proves_nothing_of_the_engine_that_comes_next() -> None:
+    watch = Bench().agent.state.stats.progress
+    watch.scored("a")
+    watch.engine_woke(0)
+    watch.observe(Bench().agent.state.requests, Bench().agent.state.stats.work, 1, 8.0)
+    assert not watch.answered
+
+
 def test_an_engine_that_scores_prompts_one_after_another_makes_progress() -> None:
     """No answer begins before all prompts are scored: each first call goes before each second one."""
     bench, calls = bench_with("warm", seqs_max=40)

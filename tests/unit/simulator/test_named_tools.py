@@ -50,4 +50,11 @@ def test_words_are_no_call() -> None:
     request = asked(("user", ""))
     assert message_of(b"[1] is a list", request, ended=False) == Message("[1] is a list")
     assert message_of(b"[{", request, ended=True) == Message("[{")
+    for text in (
+        '[{"name": "Bob", "age": 3}]',
+        '[{"name": "other", "parameters": {}}]',
+        '[{"name": "weather"}]',
+    ):
+        assert message_of(text.encode(), request, ended=True) == Message(text)
+        assert message_of(text.encode(), request, ended=False) == Message(text)
     assert message_of(CALL.encode(), {**request, "tool_choice": "none"}, ended=True) == Message(CALL)

@@ -23,6 +23,9 @@ LOGPROBS_MAX: Final = 20
 
 NO_TOKEN: Final = 2**32 - 1
 
+_OWN_ID_AT: Final = 8
+"""Where the first candidate begins in what is packed for a token."""
+
 
 class TokenLogprob(NamedTuple):
     """Log probabilities at one position of the output.
@@ -106,10 +109,24 @@ def unpack_prompt(packed: bytes, top: int) -> tuple[tuple[int, TokenLogprob], ..
     Raises:
         InvalidValueError: The bytes are not those of whole tokens, or lack one of them.
     """
+    check_prompt(packed, top)
     tokens = unpack(packed, _prompt_top(top))
-    if not all(each.others for each in tokens):
-        raise InvalidValueError("logprobs", "no token", "the tokens of the prompt")
     return tuple((each.others[0][0], each._replace(others=each.others[1:])) for each in tokens)
+
+
+def check_prompt(packed: bytes, top: int) -> None:
+    """Refuse bytes that `unpack_prompt` cannot unpack.
+
+    Raises:
+        InvalidValueError: They are not those of whole tokens, or lack one of them.
+    """
+    size = prompt_bytes_per_token(top)
+    if len(packed) % size:
+        raise InvalidValueError("logprobs", len(packed), f"a multiple of {size} bytes")
+    ids = packed[_OWN_ID_AT:]
+    missing = NO_TOKEN.to_bytes(4, "little")
+    if any(ids[at : at + 4] == missing for at in range(0, len(ids), size)):
+        raise InvalidValueError("logprobs", "no token", "the tokens of the prompt")
 
 
 def prompt_bytes_per_token(top: int) -> int:

@@ -1,6 +1,6 @@
 """Names that are like an unknown one, for errors."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
@@ -34,17 +34,22 @@ def meant(value: str, known: Collection[str]) -> str:
 
 def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:
     """Return the names of the fields at a path; positions and keys of maps have no fields of their own."""
+    shapes: Sequence[type[BaseModel]] = ()
     for step in outer:
         field = model.model_fields.get(step) if isinstance(step, str) else None
         if field is not None:
-            inner = _model_in(field.annotation)
-            if inner is None:
+            shapes = tuple(_models_in(field.annotation))
+            if not shapes:
                 return ()
-            model = inner
+            model = shapes[0]
+        # A path names the class of a union that was tried.
+        model = next((each for each in shapes if each.__name__ == step), model)
     return tuple(model.model_fields)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)
+        yield annotation
+    else:
+        for each in get_args(annotation):
+            yield from _models_in(each)

@@ -16,7 +16,6 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.simulator.emulation.vllm_requests import VllmApiError
 
 _CALL: Final = re.compile(r'\[\{"name": "([^"]*)", "parameters": (.*)', re.DOTALL)
-_CALL_BEGIN: Final = '[{"name": "'
 _CALL_END: Final = "}]"
 _NAMED_TOOL: Final = re.compile(r"\bcall the tool [`\"']?([\w.-]*\w)", re.IGNORECASE)
 
@@ -88,8 +87,7 @@ def message_of(ids: Sequence[int], request: Mapping[str, Any], *, ended: bool) -
     choice = request.get("tool_choice")
     if isinstance(choice, dict):
         return Message("", choice["function"]["name"], text)
-    calls = text.startswith(_CALL_BEGIN) or (not ended and _CALL_BEGIN.startswith(text))
-    if choice == "none" or (choice != "required" and not calls):
+    if choice == "none" or (choice != "required" and not _calls(text, request, ended=ended)):
         return Message(text)
     found = _CALL.match(text)
     if found is None:
@@ -98,6 +96,13 @@ def message_of(ids: Sequence[int], request: Mapping[str, Any], *, ended: bool) -
     if not ended:
         return Message("", name, arguments[: -len(_CALL_END)])
     return Message("", name, arguments.removesuffix(_CALL_END))
+
+
+def _calls(text: str, request: Mapping[str, Any], *, ended: bool) -> bool:
+    """Return whether an answer calls a tool of its request, or still may."""
+    names = [each["function"]["name"] for each in request.get("tools") or ()]
+    begins = [f'[{{"name": "{name}", "parameters": ' for name in names]
+    return any(text.startswith(each) or (not ended and each.startswith(text)) for each in begins)
 
 
 def _named_by_user(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -102,7 +102,7 @@ class ProgressWatch:
         self._silent_of_ns.clear()
         self._begun.clear()
         self._strike_times_ns.clear()
-        self._ran, self._unlooked_ns, self._scarce = False, 0, False
+        self._ran, self._unlooked_ns, self._scarce, self._scored = False, 0, False, False
 
     def began(self, call_id: str) -> None:
         """Note the first token of a generation."""

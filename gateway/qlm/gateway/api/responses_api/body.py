@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopText, StopTokenIds, Strict
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.neutral_fields import drop_neutral
-from qlm.gateway.api.responses_api.tools import Tool, check_kind
+from qlm.gateway.api.responses_api.tools import Tool, check_kind, check_names
 from qlm.gateway.api.schema import STOPS_MAX, explained
 
 METADATA_PAIRS_MAX: Final = 16
@@ -38,14 +38,20 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
 """Neutral values of unsupported fields; null is neutral everywhere."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
-_CHOICES: Final = "none, auto, required, or an object with type function and a name"
+_CHOICES: Final = "none, auto, required, or an object with type function, a name, and perhaps a namespace"
 
 
 def _tool_choice(choice: object) -> object:
     match choice:
-        case "none" | "auto" | "required" | {"type": "function", "name": str()}:
+        case "none" | "auto" | "required":
+            return choice
+        case {"type": "function", "name": str(), **more} if _of_choice(more):
             return choice
     raise ValueError(_CHOICES)
+
+
+def _of_choice(more: Mapping[Any, object]) -> bool:
+    return not more or (more.keys() == {"namespace"} and isinstance(more["namespace"], str | None))
 
 
 class TextFormat(Strict):
@@ -160,6 +166,7 @@ def parse_response(plain: Mapping[str, Any]) -> ResponseBody:
         body = ResponseBody.model_validate(kept)
     except ValidationError as error:
         raise explained(error, ResponseBody) from error
+    check_names(body.tools or ())
     if body.background and not body.store:
         raise invalid("store", "store is false; expected true with background: a later call has to find it")
     if body.top_logprobs and not body.scored:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.responses_api.body import ResponseBody, TextFormat
 from qlm.gateway.api.responses_api.items import as_items, chat_messages
 from qlm.gateway.api.responses_api.tools import ToolNames, offered
@@ -65,7 +66,7 @@ def as_chat(
         "messages": [*first, *earlier, *chat_messages(as_items(body.input))],
         "max_completion_tokens": body.max_output_tokens,
         "tools": tools,
-        "tool_choice": _tool_choice(body.tool_choice, ToolNames(plain.get("tools") or ())) if tools else None,
+        "tool_choice": _tool_choice(body.tool_choice, tools, ToolNames(plain.get("tools") or ())),
         "response_format": _response_format(body.text.format if body.text else None),
         "reasoning_effort": body.reasoning.effort if body.reasoning else None,
         **({"logprobs": True, "top_logprobs": body.top_logprobs or 0} if body.scored else {}),
@@ -74,10 +75,13 @@ def as_chat(
     return same | {name: value for name, value in asked.items() if value not in (None, [])}
 
 
-def _tool_choice(choice: Any, names: ToolNames) -> Any:
+def _tool_choice(choice: Any, tools: Sequence[Mapping[str, Any]], names: ToolNames) -> Any:
+    if not tools and choice not in (None, "auto", "none"):
+        raise invalid("tool_choice", f"tool_choice is {shown(choice)}; expected it with tools to call")
     if not isinstance(choice, dict):
-        return choice
-    return {"type": "function", "function": {"name": names.chosen(choice["name"])}}
+        return choice if tools else None
+    name = names.chosen(choice["name"], choice.get("namespace"))
+    return {"type": "function", "function": {"name": name}}
 
 
 def _response_format(form: TextFormat | None) -> dict[str, Any] | None:

@@ -76,8 +76,8 @@ def _assistant(messages: list[dict[str, Any]], after: Sequence[str]) -> dict[str
 
 
 def _call(item: Mapping[str, Any], where: str) -> dict[str, Any]:
-    namespace = None if item.get("namespace") is None else _name(item, "namespace", where)
-    name = flat_name(namespace, _name(item, "name", where))
+    namespace = "" if item.get("namespace") is None else _name(item, "namespace", where)
+    name = flat_name(namespace or None, _name(item, "name", where))
     function = {"name": name, "arguments": _name(item, "arguments", where)}
     return {"id": _name(item, "call_id", where), "type": "function", "function": function}
 

@@ -12,6 +12,7 @@ from qlm.gateway.api.bodies.parts import Strict
 from qlm.gateway.api.errors import invalid, shown
 
 _SEPARATOR: Final = "__"
+NAME_CHARACTERS_MAX: Final = 200
 WEB_SEARCH: Final = (
     "web_search",
     "web_search_2025_08_26",
@@ -25,7 +26,7 @@ class FunctionTool(Strict):
     """A function that the model may call."""
 
     type: Literal["function"]  # Kind of tool; most of those that a server runs are not supported
-    name: Annotated[str, Field(min_length=1, max_length=200)]  # Its name in calls
+    name: Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]  # Its name in calls
     description: str | None = None  # What it does, for the model
     parameters: dict[str, Any] | None = None  # JSON schema of its arguments
     strict: bool | None = None  # True if calls have to fit the schema
@@ -104,13 +105,14 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 class ToolNames:
-    """Names of the functions of namespaces, by the name that the model sees.
+    """Names of tools, by the name that the model sees.
 
     Args:
         tools: Tools of a body, as received and checked.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._plain = {tool["name"] for tool in tools if tool.get("type") == "function"}
         self._names = {
             flat_name(tool["name"], each["name"]): (tool["name"], each["name"])
             for tool in tools
@@ -125,7 +127,46 @@ class ToolNames:
         namespace, name = found
         return {"name": name, "namespace": namespace}
 
-    def chosen(self, name: str) -> str:
-        """Return how the model sees a function that a choice names, perhaps without its namespace."""
-        seen = [flat for flat, (_, each) in self._names.items() if each == name]
-        return seen[0] if len(seen) == 1 else name
+    def chosen(self, name: str, namespace: str | None) -> str:
+        """Return how the model sees a function that a choice names, perhaps without its namespace.
+
+        Raises:
+            ApiError: No function is named so, or several are.
+        """
+        exact = flat_name(namespace, name)
+        if exact in self._plain or exact in self._names:
+            return exact
+        seen = [flat for flat, (_, each) in self._names.items() if each == name and namespace is None]
+        if len(seen) == 1:
+            return seen[0]
+        expected = f"one of {', '.join(seen)}" if seen else "the name of a function in tools"
+        raise invalid("tool_choice", f"tool_choice names {shown(exact)}; expected {expected}")
+
+
+def check_names(tools: Sequence[FunctionTool | NamespaceTool | WebSearchTool]) -> None:
+    """Refuse functions that the model cannot tell apart, and names too long for it.
+
+    Raises:
+        ApiError: There is one.
+    """
+    seen = set[str]()
+    for place, name in _flat_names(tools):
+        if len(name) > NAME_CHARACTERS_MAX or name in seen:
+            expected = (
+                f"expected at most {NAME_CHARACTERS_MAX} characters"
+                if name not in seen
+                else "expected it once"
+            )
+            raise invalid(place, f"{place} makes the function {shown(name)} for the model; {expected}")
+        seen.add(name)
+
+
+def _flat_names(
+    tools: Sequence[FunctionTool | NamespaceTool | WebSearchTool],
+) -> Iterator[tuple[str, str]]:
+    for number, tool in enumerate(tools):
+        if isinstance(tool, FunctionTool):
+            yield f"tools[{number}].name", tool.name
+        elif isinstance(tool, NamespaceTool):
+            for inner, each in enumerate(tool.tools):
+                yield f"tools[{number}].tools[{inner}].name", flat_name(tool.name, each.name)

@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from qlm.domain.formats.token_logprobs import LogprobLog, Piece, TokenLogprob, decoded, unpack_prompt
+from qlm.domain.formats.token_logprobs import (
+    LogprobLog,
+    Piece,
+    TokenLogprob,
+    check_prompt,
+    decoded,
+    unpack_prompt,
+)
 from qlm.domain.request import RequestMetadata
 
 
@@ -50,6 +57,7 @@ class LoggedLogprobs:
             if offset >= 0 and self._answer is not None:
                 self._answer.put(offset, packed)
             elif offset < 0 and self._prompt_top is not None:
+                check_prompt(packed, self._prompt_top)
                 self._prompt = PromptLogprobs(packed, self._prompt_top)
 
     def answer(self, since: int, end: int) -> Sequence[TokenLogprob]:

@@ -1,5 +1,6 @@
 import pytest
 
+from qlm.gateway.api.bodies.constraints import completion_grammar
 from qlm.gateway.api.bodies.json_object import DEPTH_MAX, parse_json
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
@@ -337,3 +338,18 @@ def test_a_field_like_no_other_is_answered_with_those_there_are_if_they_are_few(
     assert "; possible here: " in few and "deadline_ms" in few
     many = refusal_of_completion(zzz=5).message
     assert "did you mean" not in many and "possible here" not in many
+
+
+@pytest.mark.parametrize("name", ["Seed", "GET", "max_token"])
+def test_an_unknown_field_is_named_however_it_is_written(name: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_completion({"prompt": "Once", name: 1})
+    assert (caught.value.param, caught.value.code) == (name, "unknown_parameter")
+
+
+def test_a_json_object_has_no_schema_whatever_stands_beside_it() -> None:
+    form = {"type": "json_object", "json_schema": {"name": "a"}}
+    body = parse_completion({"prompt": "Once", "response_format": form})
+    assert body.response_format is not None
+    grammar = completion_grammar(body.response_format.model_dump(), None)
+    assert grammar == '{"structured_outputs":{"json_object":true}}'

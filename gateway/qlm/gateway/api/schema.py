@@ -306,6 +306,8 @@ def explained(error: ValidationError, body: type[BaseModel]) -> ApiError:
     return invalid(where, f"{where} is {shown(first['input'])}; expected {expected}")
 
 
+_SHAPES: Final = frozenset({"FunctionTool", "NamespaceTool", "WebSearchTool"})
+
 _UNIONS: Final = {
     "prompt": "a string, a list of token ids (each 0 or more), or a list of strings or of such lists",
     "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
@@ -321,8 +323,8 @@ _UNIONS: Final = {
 def _path(detail: ErrorDetails) -> str:
     path, before = "", None
     for part in detail["loc"]:
-        # A name of a class, or after a union `str` or `list[TextPart]`, is a tried shape, not a place.
-        if not (isinstance(part, str) and (before in _UNIONS or part[:1].isupper())):
+        # A class of a tool, or after a union `str` or `list[TextPart]`, is a tried shape, not a place.
+        if not (isinstance(part, str) and (before in _UNIONS or part in _SHAPES)):
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
         before = part
     return path

@@ -44,7 +44,9 @@ def completion_grammar(
     """
     constraint = {name: value for name, value in (structured_outputs or {}).items() if value is not None}
     if response_format is not None:
-        schema = response_format.get("json_schema")
-        constraint |= {"json_object": True} if schema is None else {"json": schema["schema"]}
+        of_schema = response_format["type"] == "json_schema"
+        constraint |= (
+            {"json": response_format["json_schema"]["schema"]} if of_schema else {"json_object": True}
+        )
     field = "structured_outputs" if response_format is None else "response_format"
     return grammar_text(constraint, {}, field) if constraint else ""

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.flaky import wait_until
 from support.ports import free_port
 from support.qlm_process import QlmProcess
 from support.vllm_cpu import PYTHON, SCRIPTS, VllmServer, tiny_model
@@ -31,8 +31,8 @@ BODY: dict[str, Any] = {
 KILLED_AT = 60
 """Output tokens that a client has when something is killed."""
 
-RETRY_S = 0.5
-"""Between calls that the gateway answers with 503, or not at all, while it starts."""
+FOLLOWED_S = 300.0
+"""Longest time in which a stream ends; a render tier on a busy CPU takes a minute to start."""
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +72,15 @@ class Follower:
         self._shown = 0
 
     def follow(self) -> None:
-        while self.finish is None:
-            try:
-                self._read()
-            except httpx.TransportError:
-                self.broken += 1
-                time.sleep(RETRY_S)
+        wait_until(self._follow_once, "the stream ends well", FOLLOWED_S)
+
+    def _follow_once(self) -> bool:
+        """Read on until the stream ends or breaks off; return whether it has ended well."""
+        try:
+            self._read()
+        except httpx.TransportError:
+            self.broken += 1
+        return self.finish is not None
 
     def _read(self) -> None:
         path, headers = f"/v1/requests/{self._id}/events", {"last-event-id": str(self._shown)}
@@ -88,7 +91,6 @@ class Follower:
             call["json"] = BODY | {"stream": True}
         with httpx.Client(base_url=self._url, timeout=120) as client, client.stream(**call) as answer:
             if answer.status_code == 503:
-                time.sleep(RETRY_S)
                 return
             assert answer.status_code == 200, answer.read()
             self._id = self._id or answer.headers["x-request-id"]

@@ -135,50 +135,6 @@ async def test_every_event_has_the_fields_of_the_clients_types(http: httpx.Async
             EVENT.validate_python(event)
 
 
-NAMESPACE = {"type": "namespace", "name": "sky", "description": "About the sky.", "tools": [WEATHER]}
-OF_NAMESPACE = {**ASKED, "tools": [NAMESPACE, {"type": "web_search", "external_web_access": False}]}
-
-
-BY_NAME = {"type": "function", "name": "weather"}
-
-
-@pytest.mark.parametrize(
-    "choice",
-    ["required", BY_NAME, {**BY_NAME, "namespace": "sky"}, {**BY_NAME, "name": "sky__weather"}],
-)
-async def test_a_tool_of_a_namespace_is_called_by_both_names(
-    http: httpx.AsyncClient, cluster: Cluster, choice: Any
-) -> None:
-    asked = {**OF_NAMESPACE, "tool_choice": choice}
-    whole = (await http.post("/v1/responses", json=asked)).json()
-    (call,) = whole["output"]
-    assert (call["namespace"], call["name"]) == ("sky", "weather")
-    assert b"sky__weather" in bytes(cluster.agent.leased[-1].prompt_ids), "the model sees one name"
-    assert b"web_search" not in bytes(cluster.agent.leased[-1].prompt_ids)
-    events = events_of((await http.post("/v1/responses", json={**asked, "stream": True})).text)
-    for event in events:
-        EVENT.validate_python(event)
-    (streamed,) = events[-1]["response"]["output"]
-    assert {**streamed, "id": 0, "call_id": 0} == {**call, "id": 0, "call_id": 0}
-    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}
-    items = [{"role": "user", "content": ASKED["input"]}, call, output]
-    await http.post("/v1/responses", json={**OF_NAMESPACE, "input": items, "max_output_tokens": 3})
-    assert b'"name": "sky__weather"' in bytes(cluster.agent.leased[-1].prompt_ids)
-
-
-async def test_a_choice_means_the_function_of_just_that_name(http: httpx.AsyncClient) -> None:
-    asked = {**ASKED, "tools": [NAMESPACE, WEATHER], "tool_choice": BY_NAME}
-    (call,) = (await http.post("/v1/responses", json=asked)).json()["output"]
-    assert (call["name"], "namespace" in call) == ("weather", False)
-
-
-async def test_a_search_of_the_web_alone_is_no_tool(http: httpx.AsyncClient, cluster: Cluster) -> None:
-    asked = {**ASKED, "tools": [{"type": "web_search"}], "tool_choice": "auto", "client_metadata": {"a": "b"}}
-    answer = await http.post("/v1/responses", json={**asked, "max_output_tokens": 3})
-    assert answer.status_code == 200, answer.text
-    assert bytes(cluster.agent.leased[-1].prompt_ids) == b"user: Will it rain in Delft?\nassistant:"
-
-
 @pytest.mark.parametrize("asked", [{**ASKED, "max_output_tokens": 40}, REQUIRED])
 async def test_a_stream_goes_on_after_any_event_at_another_gateway(
     cluster: Cluster, tiers: RenderTiers, http: httpx.AsyncClient, asked: dict[str, Any]
@@ -267,30 +223,6 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"tools": [{"name": "weather"}]}, "tools[0].type", "missing"),
     ({"tools": [{"type": "namespace", "name": "a", "tools": [{"name": "b"}]}]}, "tools[0].tools[0].type", ""),
     ({"input": [{"type": "function_call", "namespace": 1}]}, "input[0].namespace", "1"),
-    ({"tools": [{**NAMESPACE, "strict": True}]}, "tools[0].strict", "possible here: type, name, desc"),
-    (
-        {"tools": [{**NAMESPACE, "name": "a" * 100, "tools": [{**WEATHER, "name": "b" * 100}]}]},
-        "tools[0].tools[0].name",
-        "200 characters",
-    ),
-    (
-        {"tools": [{**WEATHER, "name": "sky__weather"}, NAMESPACE]},
-        "tools[1].tools[0].name",
-        "expected it once",
-    ),
-    ({"tool_choice": "required"}, "tool_choice", "tools to call"),
-    ({"tool_choice": "required", "tools": [{"type": "web_search"}]}, "tool_choice", "tools to call"),
-    (
-        {"tool_choice": {**BY_NAME, "namespace": "sea"}, "tools": [NAMESPACE]},
-        "tool_choice",
-        "name of a function",
-    ),
-    ({"tool_choice": {**BY_NAME, "more": 1}, "tools": [NAMESPACE]}, "tool_choice", "perhaps a namespace"),
-    (
-        {"tool_choice": BY_NAME, "tools": [NAMESPACE, {**NAMESPACE, "name": "sea"}]},
-        "tool_choice",
-        "one of sky__weather, sea__weather",
-    ),
     ({"tools": [{"type": "function"}]}, "tools[0].name", "missing"),
     ({"tool_choice": "sometimes"}, "tool_choice", "sometimes"),
     ({"conversation": "conv_1"}, "conversation", "not supported"),

@@ -77,7 +77,7 @@ class EngineRoom(ABC):
         assert not twins, "submitted while another of its calls runs"
         assert action.call.call_id not in {c.call.call_id for c in self.calls}
         assert action.call.prompt_ids[request.prompt_tokens :] == answer_to(request)[:done]
-        self.granted_tokens[action.id] = done
+        self.granted_tokens[action.id] = max(done, self.granted_tokens.get(action.id, 0))
         assert 1 <= action.call.sampling.max_tokens == request.sampling.max_tokens - done
         assert not done or request.evictability is not Evictability.PINNED, "resumed what cannot be"
         assert self._generating() <= CAPACITY.seqs_max, "more running than the batch has places"
@@ -155,7 +155,8 @@ class EngineRoom(ABC):
         if call.made == len(whole):
             call.finish = finish_of(call.request)
         if call.call.call_id in self.agent.state.requests.calls:
-            self.granted_tokens[call.request.id] = call.made
+            known = self.granted_tokens.get(call.request.id, 0)  # more than that, if it repeats an answer
+            self.granted_tokens[call.request.id] = max(known, call.made)
         self.send(Progress(chunks=((call.call.call_id, made),)))
 
     def end_call(self, call: Running, finish: str) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from zlib import crc32
 
 from qlm.domain.ids import TokenIds
 
@@ -17,7 +18,9 @@ class Evictability(StrEnum):
     APPROX = "approx"
     """Resumes with the same distribution but not the same random stream (seeded sampling)."""
     PINNED = "pinned"
-    """Cannot be resumed exactly (penalties over generated text, a grammar): never preempted."""
+    """Cannot be resumed exactly (penalties over generated text, a grammar): never preempted.
+
+    If its engine is lost, it is generated again from the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,12 @@ class Sampling:
         if self.seed is not None and self.temperature > 0:
             return Evictability.APPROX
         return Evictability.FREE
+
+    def repeatable(self, id: str) -> "Sampling":
+        """Return the parameters with a seed, if tokens are drawn: by default one that follows from `id`."""
+        if self.seed is not None or not self.temperature:
+            return self
+        return replace(self, seed=crc32(id.encode()))
 
     def ends_with(self, token_id: int) -> bool:
         """Return True if this token ends an answer."""

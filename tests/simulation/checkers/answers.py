@@ -7,7 +7,6 @@ from qlm.agents.core.lifecycle import LEASES_MAX
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request
-from qlm.domain.sampling import Evictability
 from qlm.domain.slo import OnMiss
 from simulation.client import LEFT, REBUILDING, UNKNOWN, UNSENT
 from simulation.history import (
@@ -128,6 +127,4 @@ def _has_a_reason(end: str, script: ClientScript, request: Request | None) -> bo
             return script.cancels_after_s is not None or script.breaks_after is not None
         case Outcome.EXPIRED:
             return request is not None and request.on_miss is OnMiss.DROP
-        case Outcome.ENGINE_LOST:
-            return request is not None and request.evictability is Evictability.PINNED
     return (end == UNSENT and script.key is None) or (end == LEFT and script.leaves)

@@ -215,16 +215,6 @@ def test_a_lost_engine_returns_resumable_requests_with_their_tokens_logged_first
     assert (back.id, back.delivery) == (request.id, delivery_of(request))
 
 
-def test_a_lost_engine_ends_a_pinned_request_that_has_output() -> None:
-    bench = Bench()
-    request = a_request(frequency_penalty=0.5)
-    submit = bench.start(request)
-    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
-    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="gone"))
-    bench.store_appends()
-    assert bench.outcomes == {request.id: Outcome.ENGINE_LOST}
-
-
 def test_a_request_that_the_engine_refuses_ends_with_an_outcome_of_its_own() -> None:
     bench = Bench()
     request = a_request()

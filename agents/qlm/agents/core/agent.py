@@ -29,6 +29,7 @@ from qlm.agents.core.events import (
     WeightsPrefetched,
 )
 from qlm.agents.core.output import log as output_log
+from qlm.agents.core.output.replay import Repeated
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
 from qlm.agents.core.scheduling.scheduler import serve
@@ -103,7 +104,7 @@ class Agent:
         actions: list[Action] = []
         for event in events:
             if isinstance(event, Progress):
-                self._progress(event)
+                actions += self._progress(event)
                 continue
             actions += self._handle(event, now_ns)
             if not (isinstance(event, Appended) and output_log.decides_nothing(event, self.state.requests)):
@@ -205,9 +206,11 @@ class Agent:
             case _:
                 assert_never(event)
 
-    def _progress(self, event: Progress) -> None:
+    def _progress(self, event: Progress) -> list[Action]:
         # The most frequent event: the loop itself does what most chunks need.
-        requests = self.state.requests
+        requests, actions = self.state.requests, list[Action]()
+        if requests.replays:
+            event, actions = self._repeated(event)
         calls, kv, output_log = requests.calls, requests.kv, requests.output
         output_log.lateness_ns = event.late_ns
         block_tokens = kv.block_tokens
@@ -237,6 +240,18 @@ class Agent:
         kv.tokens += came
         kv.blocks += blocks
         self.state.stats.work.output_tokens += came
+        return actions
+
+    def _repeated(self, event: Progress) -> tuple[Progress, list[Action]]:
+        """Return what goes beyond the logs, and the aborts of replays that differ from them."""
+        requests = self.state.requests
+        repeated = Repeated(requests, event)
+        for call_id in repeated.call_ids:
+            self.state.stats.progress.worked(call_id)
+        if not repeated.differing:
+            return repeated.beyond, []
+        self._decisive = True
+        return repeated.beyond, lifecycle.cut(requests, repeated.differing, lifecycle.DIVERGED, diverged=True)
 
     def _scored(self, event: Progress) -> None:
         calls = self.state.requests.calls
@@ -246,7 +261,7 @@ class Agent:
         for call_id, packed in event.prompt_logprobs:
             if (tracked := calls.pop(call_id, None)) is not None:
                 calls[call_id] = tracked  # its answer waits behind the prompts of all others
-                self.state.stats.progress.scored(call_id)
+                self.state.stats.progress.worked(call_id)
                 if (scores := tracked.generation.scores) is not None:
                     scores.prompt = packed
 
@@ -254,7 +269,7 @@ class Agent:
         stats = self.state.stats
         for tracked in self._first_tokens:
             stats.progress.began(tracked.generation.call_id)
-            if tracked.resumed_at:
+            if tracked.resumed_at and not tracked.pinned:  # a replay takes longer than a resume
                 stats.operations.resumed(tracked, now_ns)
             elif tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
@@ -262,7 +277,8 @@ class Agent:
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
         state, stats = self.state, self.state.stats
-        tracked = state.requests.calls.pop(event.call_id, None)
+        short = event.call_id in state.requests.replays
+        tracked = state.requests.end_call(event.call_id)
         if tracked is None:
             return
         stats.work.stopped(tracked)
@@ -274,9 +290,9 @@ class Agent:
             tracked.generated_from_cache(event.cached_tokens)
         if event.finish in ("stop", "length"):
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
-            model, resumed_at = tracked.request.model, tracked.resumed_at
+            model, begun_at = tracked.request.model, 0 if tracked.pinned else tracked.resumed_at
             stats.paces[model] = stats.pace_of(model).seen(
-                tokens=len(tracked.output) - resumed_at, elapsed_s=elapsed_s, whole=not resumed_at
+                tokens=len(tracked.output) - begun_at, elapsed_s=elapsed_s, whole=not begun_at
             )
             stats.work.completed(tracked)
             stats.concurrency.ended(tracked)
@@ -288,7 +304,7 @@ class Agent:
             state.engines.suspect = state.engines.active is not None
             if event.finish == "garbled":
                 stats.progress.strike("garbled", now_ns)
-        lifecycle.generation_ended(state.requests, tracked, event)
+        lifecycle.generation_ended(state.requests, tracked, event, short=short)
 
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         state, engines, model = self.state, self.state.engines, event.model

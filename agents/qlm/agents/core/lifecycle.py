@@ -15,7 +15,8 @@ from qlm.agents.core.timers import Alarm
 from qlm.domain.actions import Abort, Action, ReportParked
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.sampling import Evictability
+
+DIVERGED: Final = "its engine was lost, and another generation from its prompt differs"
 
 LEASES_MAX: Final = 8
 """A request whose engine fails under it at this many leases or more is taken for the cause."""
@@ -37,7 +38,7 @@ class Cause(StrEnum):
     REFUSED = "the engine refused the request"
     STOPPED = "the wait is over; what was decided before still holds"
     LOST = "the engine broke off the generation"
-    LOST_PINNED = "the engine broke off a generation that cannot be resumed exactly"
+    DIVERGED = "it was generated again from its prompt, and other tokens came than before"
     LOST_TOO_OFTEN = "the engine failed under it too often: the request is taken for the cause"
     SAVED = "all tokens of a preempted request are logged"
     LOGGED = "all tokens, or the outcome, are logged"
@@ -62,7 +63,7 @@ _CLOSE_ENGINE_CALL: Final = {
     Cause.FINISHED: Step(Phase.CLOSING, Disposition.END),
     Cause.REFUSED: Step(Phase.CLOSING, Disposition.END, Outcome.REFUSED),
     Cause.LOST: Step(Phase.CLOSING, Disposition.RETURN),
-    Cause.LOST_PINNED: Step(Phase.CLOSING, Disposition.END, Outcome.ENGINE_LOST),
+    Cause.DIVERGED: Step(Phase.CLOSING, Disposition.END, Outcome.ENGINE_LOST),
     Cause.LOST_TOO_OFTEN: Step(Phase.CLOSING, Disposition.END, Outcome.FAILED),
 }
 
@@ -81,9 +82,8 @@ TABLE: Final[Mapping[Phase, Mapping[Cause, Step]]] = {
         # Decided while the lease was requested: the log needs the lease, so it ends after the grant.
         Cause.STOPPED: Step(Phase.CLOSING),
         Cause.RETURNED: Step(Phase.LEASING, Disposition.RETURN),
-        # The log of an earlier generation, elsewhere, is complete or cannot be continued.
+        # The log of an earlier generation, elsewhere, is complete.
         Cause.FINISHED: Step(Phase.CLOSING, Disposition.END),
-        Cause.LOST_PINNED: Step(Phase.CLOSING, Disposition.END, Outcome.ENGINE_LOST),
         **_end_in(Phase.LEASING),
     },
     Phase.READY: {
@@ -166,17 +166,18 @@ def leased(requests: RequestTable, tracked: TrackedRequest) -> None:
         advance(requests, tracked, Cause.STOPPED)
     elif finished is not None:
         advance(requests, tracked, Cause.FINISHED, outcome=finished)
-    elif tracked.output and tracked.request.evictability is Evictability.PINNED:
-        why = "its instance was lost and it cannot be resumed exactly"
-        advance(requests, tracked, Cause.LOST_PINNED, why=why)
     else:
         advance(requests, tracked, Cause.LEASED)
     requests.output.touch(tracked)
 
 
-def generation_ended(requests: RequestTable, tracked: TrackedRequest, event: GenerationEnded) -> None:
-    """Close a request whose generation ended."""
+def generation_ended(
+    requests: RequestTable, tracked: TrackedRequest, event: GenerationEnded, *, short: bool
+) -> None:
+    """Close a request whose generation ended; `short` if it was to repeat more than it did."""
     match event.finish:
+        case "stop" | "length" if short and not tracked.ended:
+            advance(requests, tracked, Cause.DIVERGED, why=DIVERGED)
         case "stop" | "length" if not tracked.ended:
             # A generation that finished before our abort arrived is complete.
             advance(requests, tracked, Cause.FINISHED, outcome=Outcome(event.finish))
@@ -195,14 +196,25 @@ def engine_failed(requests: RequestTable, model: ModelId, why: str) -> list[Acti
     return cut(requests, [each for each in requests.calls.values() if each.request.model == model], why)
 
 
-def cut(requests: RequestTable, victims: Iterable[TrackedRequest], why: str) -> list[Action]:
-    """Treat generations as lost whose streams may never end by themselves."""
+def cut(
+    requests: RequestTable, victims: Iterable[TrackedRequest], why: str, *, diverged: bool = False
+) -> list[Action]:
+    """Treat generations as lost whose streams may never end by themselves.
+
+    Args:
+        requests: The table that holds them.
+        victims: Their requests.
+        why: The reason, for the event history.
+        diverged: They were to repeat an answer, and other tokens came: the requests end.
+    """
     lost = []
     for tracked in victims:
         call_id = tracked.generation.call_id
-        del requests.calls[call_id]
+        requests.end_call(call_id)
         lost.append(call_id)
-        if tracked.phase is Phase.RUNNING:
+        if tracked.phase is Phase.RUNNING and diverged:
+            advance(requests, tracked, Cause.DIVERGED, why=why)
+        elif tracked.phase is Phase.RUNNING:
             _engine_lost(requests, tracked, why)
         else:
             advance(requests, tracked, Cause.STOPPED)
@@ -211,9 +223,7 @@ def cut(requests: RequestTable, victims: Iterable[TrackedRequest], why: str) -> 
 
 def _engine_lost(requests: RequestTable, tracked: TrackedRequest, detail: str) -> None:
     epoch = tracked.claim.epoch
-    if tracked.output and tracked.request.evictability is Evictability.PINNED:
-        advance(requests, tracked, Cause.LOST_PINNED, why=detail)
-    elif epoch is not None and epoch.n >= LEASES_MAX:
+    if epoch is not None and epoch.n >= LEASES_MAX:
         why = f"leased {epoch.n} times, and now: {detail}"
         advance(requests, tracked, Cause.LOST_TOO_OFTEN, why=why)
     else:
@@ -272,8 +282,7 @@ def return_all(
     """
     actions: list[Action] = []
     for tracked in requests.all.values():
-        pinned = tracked.request.evictability is Evictability.PINNED
-        kept = tracked.phase in GENERATING and (pinned or not generating)
+        kept = tracked.phase in GENERATING and (tracked.pinned or not generating)
         if tracked.exit.disposition is None and not kept:
             parked = tracked.phase is Phase.READY and tracked.generation.preempted
             set_back = demotes_decided and parked and tracked.decided and not tracked.request.cls.late

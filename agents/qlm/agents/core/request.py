@@ -204,6 +204,11 @@ class TrackedRequest:
         return self.request.sampling.max_tokens - len(self.output)
 
     @property
+    def pinned(self) -> bool:
+        """True if it cannot be resumed exactly, and is generated again from its prompt instead."""
+        return self.request.evictability is Evictability.PINNED
+
+    @property
     def ended(self) -> bool:
         """True if its outcome is decided."""
         return self.exit.disposition is Disposition.END
@@ -221,8 +226,7 @@ class TrackedRequest:
     @property
     def preemptible(self) -> bool:
         """True if it can be resumed exactly and was not preempted too often."""
-        pinned = self.request.evictability is Evictability.PINNED
-        return not pinned and self.generation.preemptions < PREEMPTIONS_MAX
+        return not self.pinned and self.generation.preemptions < PREEMPTIONS_MAX
 
     def finished_by_log(self) -> Outcome | None:
         """Return the outcome that the logged output implies, if an earlier generation already finished."""
@@ -234,20 +238,23 @@ class TrackedRequest:
     def next_call(self, *, for_policy: bool) -> EngineCall:
         """Build the generation that continues the output: prompt plus output, limits reduced.
 
+        If it cannot be resumed exactly, it begins with the prompt alone (`output.replay`).
+
         Args:
             for_policy: The engine's batch policy asks for the objective.
         """
-        done, generation = len(self.output), self.generation
+        done, generation = 0 if self.pinned else len(self.output), self.generation
+        sampling = self.request.sampling.repeatable(self.id) if self.pinned else self.request.sampling
         extensions, scores = self.request.extensions, generation.scores
         # What an agent knows of the prompt is logged with the first tokens.
-        scored = bool(done) or (scores is not None and scores.prompt is not None)
+        scored = bool(self.output) or (scores is not None and scores.prompt is not None)
         generation.count += 1
         epoch = self.claim.epoch or Epoch(0, 0)
         generation.call_id = f"{self.id}-{epoch.incarnation:x}-{epoch.n}-{generation.count}"
         return EngineCall(
             call_id=generation.call_id,
             prompt_ids=(*self.request.prompt_ids, *self.output) if done else self.request.prompt_ids,
-            sampling=self.request.sampling.after(done),
+            sampling=sampling.after(done),
             traceparent=self.request.traceparent,
             objective=call_objective(self.request, done) if for_policy else None,
             logprobs=extensions.logprobs,

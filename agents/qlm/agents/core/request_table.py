@@ -125,6 +125,7 @@ class RequestTable:
         aborting: Those that generate and were asked to stop.
         closing: Those whose last tokens or outcome are not yet logged.
         calls: Those with a live engine call, by its id.
+        replays: Output tokens repeated so far, by the id of a call that repeats what is logged.
         kv: Sums over those that generate.
         running_index: Answers about `running` for preemption.
         output: Those with something to write to their output log.
@@ -143,6 +144,7 @@ class RequestTable:
         self.closing = self._phases[Phase.CLOSING]
         self._ready_by_model: dict[ModelId, ReadyRequests] = {}
         self.calls: dict[str, TrackedRequest] = {}
+        self.replays: dict[str, int] = {}
         self.kv = KvLedger()
         self.running_index = RunningIndex(self.running)
         self.output = PendingOutput()
@@ -221,7 +223,12 @@ class RequestTable:
         self.leave(tracked)
         self.output.forget(tracked.id)
         self.to_restore.discard(tracked.id)
-        return self.calls.pop(tracked.generation.call_id, None) is not None
+        return self.end_call(tracked.generation.call_id) is not None
+
+    def end_call(self, call_id: str) -> TrackedRequest | None:
+        """Remove an engine call, and return its request; None if it is not live."""
+        self.replays.pop(call_id, None)
+        return self.calls.pop(call_id, None)
 
     def abort_sent(self, tracked: TrackedRequest, now_ns: int) -> None:
         """Note an abort, to be repeated if the engine does not answer it."""

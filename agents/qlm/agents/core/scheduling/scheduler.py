@@ -184,12 +184,14 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
     advance(requests, tracked, Cause.STARTED)
     call = tracked.next_call(for_policy=state.settings.batching != FCFS)
     requests.calls[call.call_id] = tracked
+    if tracked.output and tracked.pinned:
+        requests.replays[call.call_id] = 0
     generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
     requests.running_index.started(tracked)
     if not tracked.best_effort:
         request = tracked.request
         state.queue.last_slo_start = SloStart(now_ns, request.cls.priority, request.model)
-    work.started(tracked, len(call.prompt_ids))
+    work.started(tracked, tracked.tokens)
     state.stats.gpu_time.repeats(computing_again_ns(state, tracked), now_ns)
     if resumed and tracked.claim.epoch is not None:
         actions.append(ReportResumed(id=tracked.id, epoch=tracked.claim.epoch))

@@ -78,7 +78,7 @@ class ProgressWatch:
         self._ran = False
         self._unlooked_ns = 0
         self._scarce = False
-        self._scored = False
+        self._worked = False
 
     @property
     def silent_s(self) -> float:
@@ -102,16 +102,16 @@ class ProgressWatch:
         self._silent_of_ns.clear()
         self._begun.clear()
         self._strike_times_ns.clear()
-        self._ran, self._unlooked_ns, self._scarce, self._scored = False, 0, False, False
+        self._ran, self._unlooked_ns, self._scarce, self._worked = False, 0, False, False
 
     def began(self, call_id: str) -> None:
         """Note the first token of a generation."""
         self._begun.add(call_id)
 
-    def scored(self, call_id: str) -> None:
-        """Note the log probabilities of a prompt: progress, as a first token is, though none is generated."""
+    def worked(self, call_id: str) -> None:
+        """Note progress other than new tokens: log probabilities of a prompt, tokens that repeat the log."""
         self.began(call_id)
-        self._scored = True
+        self._worked = True
 
     def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int, silence_s: float) -> None:
         """Add the time since the last observation to the silence of those that got no token in it.
@@ -121,8 +121,8 @@ class ProgressWatch:
         """
         passed_ns = min(max(0, now_ns - self._observed_ns), GAP_MAX_NS)
         self._observed_ns = now_ns
-        advanced = work.output_tokens != self._tokens or self._scored
-        self._scored = False
+        advanced = work.output_tokens != self._tokens or self._worked
+        self._worked = False
         self._tokens = work.output_tokens
         self.answered |= advanced
         self._silent_ns = 0 if advanced or not self._ran else self._silent_ns + passed_ns
@@ -146,7 +146,7 @@ class ProgressWatch:
             if tokens[call_id] == calls[call_id].resumed_at:
                 if moved_up is None:
                     moved_up = self._moved_up(before)
-                if call_id in moved_up or call_id in self._begun:  # the latter was scored
+                if call_id in moved_up or call_id in self._begun:  # the latter has worked
                     continue
             silent_ns[call_id] = self._silent_of_ns.get(call_id, 0) + self._unlooked_ns
         self._seen_tokens, self._silent_of_ns = tokens, silent_ns

@@ -1,4 +1,7 @@
-"""Streams with tools on a real vLLM, when QLM or its render tier is killed: equal to vLLM's own."""
+"""Streams on a real vLLM through kill -9 of QLM or its render tier, with tools, a grammar or a penalty.
+
+They are equal to vLLM's own.
+"""
 
 import contextlib
 import json
@@ -19,15 +22,20 @@ from support.vllm_cpu import PYTHON, SCRIPTS, VllmServer, tiny_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
+LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 200, "maxItems": 300}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 BODY: dict[str, Any] = {
     "model": "tiny",
     "messages": [{"role": "user", "content": "How is the weather?"}],
-    "tools": [WEATHER],
     "temperature": 0,
     "max_tokens": 600,
     "ignore_eos": True,
 }
+TOOLS: dict[str, Any] = {"tools": [WEATHER]}
+BY_SCHEMA: dict[str, Any] = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "list", "schema": LIST}}
+}
+PENALTY: dict[str, Any] = {"presence_penalty": 0.8, "frequency_penalty": 0.3}
 KILLED_AT = 60
 """Output tokens that a client has when something is killed."""
 
@@ -61,12 +69,12 @@ def qlm(vllm_server: VllmServer) -> Iterator[QlmProcess]:
 class Follower:
     """A client that goes on with its stream wherever it broke off, until it ends well."""
 
-    def __init__(self, url: str, at_token: Callable[[], None]) -> None:
+    def __init__(self, url: str, body: dict[str, Any], at_token: Callable[[], None]) -> None:
         self.content = ""
         self.calls = 0
         self.finish: str | None = None
         self.broken = 0
-        self._url = url
+        self._url, self._body = url, body
         self._at_token: Callable[[], None] | None = at_token
         self._id = ""
         self._shown = 0
@@ -88,7 +96,7 @@ class Follower:
         if not self._id:
             headers = {"x-qlm-stream": "resumable"}
             call = {"method": "POST", "url": "/v1/chat/completions", "headers": headers}
-            call["json"] = BODY | {"stream": True}
+            call["json"] = self._body | {"stream": True}
         with httpx.Client(base_url=self._url, timeout=120) as client, client.stream(**call) as answer:
             if answer.status_code == 503:
                 return
@@ -127,11 +135,15 @@ def render_tiers(parent: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("killed", ["render tier", "qlm"])
-def test_a_stream_with_tools_goes_on_to_the_engines_own_answer(
-    qlm: QlmProcess, vllm_server: VllmServer, killed: str
+@pytest.mark.parametrize(
+    ("killed", "fields"),
+    [("render tier", TOOLS), ("qlm", TOOLS), ("qlm", BY_SCHEMA), ("qlm", PENALTY)],
+    ids=["render-tools", "qlm-tools", "qlm-schema", "qlm-penalty"],
+)
+def test_a_stream_goes_on_to_the_engines_own_answer(
+    qlm: QlmProcess, vllm_server: VllmServer, killed: str, fields: dict[str, Any]
 ) -> None:
-    kills = []
+    kills, body = [], BODY | fields
 
     def kill() -> None:
         kills.append(killed)
@@ -142,12 +154,12 @@ def test_a_stream_with_tools_goes_on_to_the_engines_own_answer(
         (tier,) = render_tiers(qlm.pid)
         os.kill(tier, signal.SIGKILL)
 
-    follower = Follower(qlm.url, kill)
+    follower = Follower(qlm.url, body, kill)
     follower.follow()
-    answer = httpx.post(f"{vllm_server.base_url}/v1/chat/completions", json=BODY, timeout=120).json()
+    answer = httpx.post(f"{vllm_server.base_url}/v1/chat/completions", json=body, timeout=120).json()
     (expected,) = answer["choices"]
     assert kills == [killed]
     assert follower.broken >= (killed == "qlm"), "it was killed while it streamed"
     assert follower.content == expected["message"]["content"]
     assert follower.calls == len(expected["message"].get("tool_calls") or ())
-    assert follower.finish == expected["finish_reason"] == "length"
+    assert follower.finish == expected["finish_reason"]

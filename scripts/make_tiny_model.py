@@ -2,7 +2,7 @@
 
 Run it with the Python of .venv-vllm:  .venv-vllm/bin/python scripts/make_tiny_model.py DIR [--seed N]
 
-With --closes it likes quotation marks, so that the texts in its JSON end: that of random weights never do.
+With --talks its weights are not random (`talking_model`): its answers end, and it calls tools.
 
 The same seed gives the same files. Two seeds give two models that answer differently and share a tokenizer.
 A folder that already holds the wanted model is left alone.
@@ -15,10 +15,10 @@ import random
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+
+import talking_model
 
 VOCABULARY = 2000
-LIKED = 6.0
 SPECIAL_TOKENS = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"]
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -89,8 +89,8 @@ def make_tokenizer(folder: Path) -> None:
     wrapped.save_pretrained(folder)
 
 
-def make_weights(folder: Path, seed: int, *, closes: bool) -> None:
-    """Save a four-layer Llama with grouped-query attention and random weights; see `like` for `closes`."""
+def make_weights(folder: Path, seed: int) -> None:
+    """Save a four-layer Llama with grouped-query attention and random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging
@@ -112,32 +112,7 @@ def make_weights(folder: Path, seed: int, *, closes: bool) -> None:
         initializer_range=0.2,
     )
     model = LlamaForCausalLM(config)
-    if closes:
-        like(model, folder, '"')
     model.to(torch.bfloat16).save_pretrained(folder)
-
-
-def like(model: Any, folder: Path, text: str) -> None:
-    """Add `LIKED` to the logit of a token, everywhere: through a dimension that is the same for all tokens.
-
-    No layer reads or writes that dimension, so that nothing else changes much.
-    """
-    import torch
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    (liked,) = tokenizer(text, add_special_tokens=False).input_ids
-    with torch.no_grad():
-        model.model.embed_tokens.weight[:, 0] = 3.0
-        model.lm_head.weight[:, 0] = 0.0
-        for layer in model.model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            for each in (attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.up_proj):
-                each.weight[:, 0] = 0.0
-            for each in (attention.o_proj, mlp.down_proj):
-                each.weight[0, :] = 0.0
-        ids = torch.tensor([tokenizer(" ".join(corpus(9))).input_ids])
-        model.lm_head.weight[liked, 0] = LIKED / model.model(ids).last_hidden_state[0, :, 0].mean()
 
 
 def main() -> None:
@@ -149,11 +124,12 @@ def main() -> None:
         "folder", type=Path, metavar="DIR", help="where the model goes; replaced if it differs"
     )
     parser.add_argument("--seed", type=int, default=0, help="decides the weights (default 0)")
-    parser.add_argument("--closes", action="store_true", help="like quotation marks")
+    parser.add_argument("--talks", action="store_true", help="write answers that end, and call tools")
     arguments = parser.parse_args()
     folder: Path = arguments.folder.resolve()
-    options = f" seed {arguments.seed}{' closes' if arguments.closes else ''}\n"
-    made_by = hashlib.sha256(Path(__file__).read_bytes()).hexdigest() + options
+    options = f" seed {arguments.seed}{' talks' if arguments.talks else ''}\n"
+    sources = b"".join(Path(file).read_bytes() for file in (__file__, talking_model.__file__))
+    made_by = hashlib.sha256(sources).hexdigest() + options
     stamp = folder / ".made-by"
     if stamp.exists() and stamp.read_text() == made_by:
         return
@@ -163,7 +139,10 @@ def main() -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         make_tokenizer(fresh)
-        make_weights(fresh, arguments.seed, closes=arguments.closes)
+        if arguments.talks:
+            talking_model.make(fresh)
+        else:
+            make_weights(fresh, arguments.seed)
         (fresh / stamp.name).write_text(made_by)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.chmod(0o755)

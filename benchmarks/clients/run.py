@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"{', '.join(names)}; default: all")
     parser.add_argument("--examples", type=int, default=100, help="random cases per route, for Schemathesis")
     parser.add_argument("--seed", type=int, default=1, help="for Schemathesis")
-    parser.add_argument("--vllm", action="store_true", help="a vLLM on the CPU with a tiny random model")
+    parser.add_argument("--vllm", action="store_true", help="a vLLM on the CPU with a tiny model")
     given = parser.parse_args()
     if unknown := [each for each in given.suites if each not in names]:
         parser.error(f"no suite {', '.join(unknown)}; expected some of {', '.join(names)}")

@@ -17,9 +17,8 @@ Models = tuple[str, str]
 
 _EMULATED: Final = ("mistral-7b", "llama-3-8b")
 _TINY: Final = "tiny"
-_CONTEXT: Final = 4096
 _AGENTS_CONTEXT: Final = 131_072
-"""Of the second model: prompts of coding agents have 80 KB, and a token of an emulated model is a byte."""
+"""Prompts of coding agents have 80 KB, and a token of an emulated model is a byte."""
 
 READY_S: Final = 400.0
 """Longest start; that of a vLLM on a busy CPU takes minutes."""
@@ -38,11 +37,11 @@ def emulated_models() -> Iterator[tuple[dict[str, Any], Models]]:
 
 @contextlib.contextmanager
 def tiny_vllm() -> Iterator[tuple[dict[str, Any], Models]]:
-    """Run a vLLM on the CPU with a tiny random model that takes tools; give the configuration with it.
+    """Run a vLLM on the CPU with a tiny model that calls tools; give the configuration with it.
 
     Its own render routes are the render tier: a second process would start as slowly as the first.
     """
-    # A random model keeps to the schema of a tool only if the grammar makes it (the strict level).
+    # The model keeps to the schema of a tool only if the grammar makes it (the strict level).
     parsers = [
         "--enable-auto-tool-choice",
         "--tool-call-parser",
@@ -50,16 +49,16 @@ def tiny_vllm() -> Iterator[tuple[dict[str, Any], Models]]:
         "--tool-strict-level",
         "parameter",
     ]
-    path = tiny_model(closes=True)
+    path = tiny_model(talks=True)
     options = VllmOptions(
-        model=path, max_model_len=_CONTEXT, kv_cache_bytes=256 * 2**20, extra_args=tuple(parsers)
+        model=path, max_model_len=_AGENTS_CONTEXT, kv_cache_bytes=256 * 2**20, extra_args=tuple(parsers)
     )
     with tempfile.TemporaryDirectory(prefix="qlm-vllm-") as folder:
         server = VllmServer(Path(folder), options)
         try:
             server.start(timeout_s=READY_S)
             render = {"url": server.base_url}
-            model = {"id": _TINY, "engine": "vllm", "path": str(path), "context_tokens": _CONTEXT}
+            model = {"id": _TINY, "engine": "vllm", "path": str(path), "context_tokens": _AGENTS_CONTEXT}
             instance = {"id": "cpu-0", "accelerator": "CPU", "models": [_TINY], "url": server.base_url}
             config = {"models": [{**model, "render": render}], "instances": [{**instance, "seqs_max": 8}]}
             yield config, (_TINY, _TINY)

@@ -55,8 +55,9 @@ class Bench:
         settings: AgentSettings | None = None,
         costs: OperationCosts = NO_COSTS,
         waiting: WaitingModels | None = None,
+        accelerator: str = "A10",
     ) -> None:
-        self.agent = Agent(HOLDER, "A10", (M, N), settings or AgentSettings(), costs, waiting=waiting)
+        self.agent = Agent(HOLDER, accelerator, (M, N), settings or AgentSettings(), costs, waiting=waiting)
         self.now_ns = S
         self.epoch_n = 0
         self.log: dict[RequestId, list[int]] = {}

@@ -56,20 +56,20 @@ def missing() -> str | None:
     return None if found else f"vLLM ({kind}) is not installed (scripts/install_vllm_{kind}.sh does it)"
 
 
-def tiny_model(seed: int = 0, *, closes: bool = False) -> Path:
+def tiny_model(seed: int = 0, *, talks: bool = False) -> Path:
     """Return the folder of the tiny model with this seed, making it on first use (6 s).
 
     Args:
         seed: Decides the weights.
-        closes: It likes quotation marks, so that the texts in its JSON end.
+        talks: Its answers end, and it calls tools that a user names; its weights are not random.
     """
-    folder = ROOT / f"build/tiny-model-{seed}{'-closes' if closes else ''}"
+    folder = ROOT / f"build/tiny-model-{seed}{'-talks' if talks else ''}"
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / ".tiny-model.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist ask at the same moment
         script = ROOT / "scripts/make_tiny_model.py"
         made = subprocess.run(
-            [PYTHON, script, folder, "--seed", str(seed), *(["--closes"] if closes else [])],
+            [PYTHON, script, folder, "--seed", str(seed), *(["--talks"] if talks else [])],
             capture_output=True,
             text=True,
             check=False,

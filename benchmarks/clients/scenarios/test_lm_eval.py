@@ -4,17 +4,33 @@ from typing import Any
 
 import pytest
 import requests
-import tiktoken
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-BYTES = tiktoken.Encoding(
-    "bytes",
-    pat_str=r"(?s).",
-    mergeable_ranks={bytes([id]): id for id in range(256)},
-    special_tokens={"<|endoftext|>": 256},
-)
-"""The tokenizer of emulated models, whose tokens are bytes."""
+
+class ServedTokenizer:
+    """The tokenizer of the model, as the server has it; in the form of tiktoken's."""
+
+    eot_token = 0
+
+    def __init__(self, url: str, model: str) -> None:
+        self._url, self._model = url, model
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        ids: list[int] = requests.post(f"{self._url}/tokenize", json=body, timeout=60).json()["tokens"]
+        return ids
+
+    def encode_batch(self, texts: list[str], **_: Any) -> list[list[int]]:
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        body = {"model": self._model, "tokens": ids}
+        text: str = requests.post(f"{self._url}/detokenize", json=body, timeout=60).json()["prompt"]
+        return text
+
+    def decode_batch(self, each: list[list[int]], **_: Any) -> list[str]:
+        return [self.decode(ids) for ids in each]
 
 
 def made(kind: str, url: str, model: str, route: str, **more: Any) -> Any:
@@ -49,7 +65,8 @@ def test_chat_completions(url: str, model: str) -> None:
 def test_log_likelihoods(url: str, model: str, parallel: int) -> None:
     options = {"num_concurrent": parallel, "batch_size": 2, "tokenized_requests": True}
     client = made("local-completions", url, model, "completions", **options)
-    client.tokenizer, client.tokenizer_backend = BYTES, "tiktoken"
+    tokenizer = ServedTokenizer(url, model)
+    client.tokenizer, client.tokenizer_backend = tokenizer, "tiktoken"
     asks = [
         Instance(request_type="loglikelihood", doc={}, arguments=("one", each), idx=0)
         for each in (" two", " three", " four")
@@ -57,13 +74,14 @@ def test_log_likelihoods(url: str, model: str, parallel: int) -> None:
     found = client.loglikelihood(asks, disable_tqdm=True)
     assert len(found) == 3
     for ask, (likelihood, _greedy) in zip(asks, found, strict=True):
-        assert likelihood == pytest.approx(sum(scores_of(url, model, *ask.arguments)), abs=1e-3)
+        prompt = tokenizer.encode("".join(ask.arguments))
+        known = scores_of(url, model, prompt)[len(tokenizer.encode(ask.arguments[0])) :]
+        assert likelihood == pytest.approx(sum(known), abs=1e-3)
 
 
-def scores_of(url: str, model: str, context: str, continuation: str) -> list[float]:
-    """Return the log probabilities of the tokens of a continuation."""
-    prompt = list((context + continuation).encode())
+def scores_of(url: str, model: str, prompt: list[int]) -> list[float]:
+    """Return the log probabilities of the tokens of a prompt; 0 for the first."""
     body = {"model": model, "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0}
     listed = requests.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"][0]
-    known = listed["prompt_logprobs"][len(context.encode()) :]
-    return [each[str(id)]["logprob"] for id, each in zip(continuation.encode(), known, strict=True)]
+    known = listed["prompt_logprobs"][1:]
+    return [0.0, *(each[str(id)]["logprob"] for id, each in zip(prompt[1:], known, strict=True))]

@@ -269,7 +269,8 @@ def test_parsed_responses_and_tools(client: openai.OpenAI, model: str) -> None:
     answer = client.responses.parse(model=model, input="Ulm", text_format=Place)
     assert isinstance(answer.output_parsed, Place)
     tool: Any = {"type": "function", "name": "weather", "parameters": TOWN, "strict": False}
-    called = client.responses.create(model=model, input=ASKED, tools=[tool], tool_choice="required")
+    options: Any = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
+    called = client.responses.create(model=model, input=ASKED, **options)
     (call,) = [item for item in called.output if item.type == "function_call"]
     history = [*ASKED, call, {"type": "function_call_output", "call_id": call.call_id, "output": "Rain"}]
     assert client.responses.create(model=model, input=history, tools=[tool], max_output_tokens=9).output
@@ -370,7 +371,7 @@ def test_errors_have_their_classes(client: openai.OpenAI, model: str) -> None:
         chat.create(model=model, messages=ASKED, temperature=9)
     assert caught.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as caught:
-        chat.create(model=model, messages=[{"role": "user", "content": "x" * 40_000}])
+        chat.create(model=model, messages=[{"role": "user", "content": "x " * 200_000}])
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError) as caught:
         chat.create(model=model, messages=ASKED, extra_body={"no_such_field": 1})

@@ -65,7 +65,7 @@ async def streamed(engine: Any) -> None:
     async with Agent(engine).run_stream("Hi", model_settings={"max_tokens": 20}) as run:
         pieces = [each async for each in run.stream_text(delta=True)]
     assert "".join(pieces)
-    async with Agent(engine, output_type=ToolOutput(Place)).run_stream("Ulm") as run:
+    async with Agent(engine, output_type=ToolOutput(Place, strict=True)).run_stream("Ulm") as run:
         assert isinstance(await run.get_output(), Place)
 
 

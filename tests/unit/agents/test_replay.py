@@ -154,3 +154,8 @@ def test_tokens_that_are_drawn_get_a_seed_that_another_agent_gets_too() -> None:
     assert seed_of(a_pinned_request(temperature=1.0, seed=5)) == 5
     assert seed_of(a_pinned_request()) is None
     assert seed_of(a_pinned_request(temperature=1.0, frequency_penalty=0.0)) is None
+
+
+def test_on_the_cpu_no_seed_is_set() -> None:
+    bench = Bench(accelerator="CPU")
+    assert bench.start(a_pinned_request(temperature=1.0)).call.sampling.seed is None

@@ -235,16 +235,19 @@ class TrackedRequest:
             return Outcome.STOP
         return Outcome.LENGTH if len(self.output) >= sampling.max_tokens else None
 
-    def next_call(self, *, for_policy: bool) -> EngineCall:
+    def next_call(self, *, for_policy: bool, seeds: bool = True) -> EngineCall:
         """Build the generation that continues the output: prompt plus output, limits reduced.
 
         If it cannot be resumed exactly, it begins with the prompt alone (`output.replay`).
 
         Args:
             for_policy: The engine's batch policy asks for the objective.
+            seeds: If it cannot be resumed and its tokens are drawn, give it a seed to be repeatable.
         """
         done, generation = 0 if self.pinned else len(self.output), self.generation
-        sampling = self.request.sampling.repeatable(self.id) if self.pinned else self.request.sampling
+        sampling = self.request.sampling
+        if self.pinned and seeds:
+            sampling = sampling.repeatable(self.id)
         extensions, scores = self.request.extensions, generation.scores
         # What an agent knows of the prompt is logged with the first tokens.
         scored = bool(self.output) or (scores is not None and scores.prompt is not None)

@@ -8,12 +8,17 @@ a client may have read the logged one: what an engine computes can depend on wha
 
 from collections.abc import Iterator
 from itertools import starmap
+from typing import Final
 
 from qlm.agents.core.events import Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.request_table import RequestTable
 from qlm.domain.formats.token_logprobs import bytes_per_token
 from qlm.domain.ids import TokenIds
+
+UNSEEDED: Final = frozenset({"CPU"})
+"""Accelerators whose requests get no seed here: vLLM 0.32 on the CPU fails when it computes a prompt in parts
+for a request with a seed (`CPU Generator does not use offset`)."""
 
 
 class Repeated:

@@ -9,6 +9,7 @@ from typing import Final
 from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.costs.kv_offload import kept_in_host
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
+from qlm.agents.core.output.replay import UNSEEDED
 from qlm.agents.core.queue_head import SloStart
 from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
@@ -182,7 +183,8 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
     resumed, actions = generation.preempted, list[Action]()
     generation.swapped_in = resumed and kept_in_host(state.costs.kv, work, tracked)
     advance(requests, tracked, Cause.STARTED)
-    call = tracked.next_call(for_policy=state.settings.batching != FCFS)
+    seeds = state.accelerator not in UNSEEDED
+    call = tracked.next_call(for_policy=state.settings.batching != FCFS, seeds=seeds)
     requests.calls[call.call_id] = tracked
     if tracked.output and tracked.pinned:
         requests.replays[call.call_id] = 0

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import talking_model
+import talking_model  # type: ignore[import-not-found]  # it lies beside this file
 
 VOCABULARY = 2000
 SPECIAL_TOKENS = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"]

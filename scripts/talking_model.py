@@ -23,7 +23,7 @@ NOISE = 70.0
 APART = 8.0
 """Difference between the logits of two preferred tokens: at temperature 1 the first is nearly certain."""
 
-PREFERRED = ('"', "}", "]", ",", ":", "1", "0", "t", "f", "n")
+PREFERRED = ('"', "}", "]", ",", ":", "1", "0", "t", "f", "n", "</s>")
 """Tokens that follow where nothing else may, from the most preferred one on."""
 
 ANSWER = 120

@@ -9,48 +9,33 @@ the runs in pairs: neighbours on the machine change all figures.
 The figures are the time to the first event and between events, tokens per event, and processor seconds per
 1 000 tokens of each process, which are the steadiest. With `--from`, another version of QLM takes its turns.
 The arms are QLM in one process (`qlm`, the default), with gateway `workers`, on RabbitMQ and Redis, and the
-`floor`, a minimal proxy.
+`floor`, a minimal proxy. With `--vllm` the engine is a vLLM on the CPU with a tiny model, alone and behind
+QLM, whose render tier is vLLM's own, a process apart.
 """
 
 import argparse
-import contextlib
-import os
-import sys
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from benchmarks import setups
 from benchmarks.streams.load import TEXT, Load, parse_load
 from benchmarks.streams.measure import Measured, measure
-from benchmarks.upgrade.release import installed
-from support.emulated_engine import engine_command
-from support.ports import free_port
-from support.process import ServerProcess
-from support.qlm_process import QLM, QlmProcess
-from support.rabbitmq import running_rabbitmq
-from support.redis import running_redis
+from benchmarks.streams.servers import (
+    DIRECT,
+    EMBEDDED,
+    FLOOR,
+    MODEL,
+    SERVERS,
+    WORKERS,
+    Arm,
+    emulated_arms,
+    vllm_arms,
+)
 
-DIRECT, EMBEDDED, WORKERS, SERVERS, FLOOR = "direct", "qlm", "workers", "servers", "floor"
 LOADS: Final = ("20/s:32", "200x200", "100/s:4")
-SEQS_MAX: Final = 1024
-_MODEL: Final = "streamed"
-_PLANS: Final = "the plan generator plans from now on"
-_PARTS: Final = (("gateway",), ("controller",), ("agent", "i0"))
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A server under test: its port, and its process groups by name."""
-
-    name: str
-    port: int
-    groups: dict[str, int]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--arm", choices=(EMBEDDED, WORKERS, SERVERS, FLOOR), action="append")
     parser.add_argument("--workers", type=int, default=1, help="gateway workers of the arm of that name")
     parser.add_argument("--from", dest="source", help="wheel or revision with turns of its own, embedded")
+    parser.add_argument("--vllm", action="store_true", help="a vLLM on the CPU, alone and behind QLM")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of an open loop")
     parser.add_argument("--out", type=Path, default=Path("build/streams.json"))
@@ -67,13 +53,19 @@ def main(argv: Sequence[str]) -> int:
     loads: list[Load] = options.load or [parse_load(text) for text in LOADS]
     print(f"machine: {setups.machine()}", flush=True)
     found: dict[str, dict[str, list[Measured]]] = {}
-    with _arms(options.arm or [EMBEDDED], options.source, options.workers) as arms:
+    made = (
+        vllm_arms()
+        if options.vllm
+        else emulated_arms(options.arm or [EMBEDDED], options.source, options.workers)
+    )
+    with made as arms:
         _warm_up(arms)
         for load in loads:
-            played = [each for each in arms if load.kind == TEXT or each.name not in (DIRECT, FLOOR)]
+            no_chats = () if options.vllm else (DIRECT, FLOOR)
+            played = [each for each in arms if load.kind == TEXT or each.name not in no_chats]
             rows = found[load.name] = {arm.name: [] for arm in played}
             for run in range(options.runs):
-                requests = load.requests(_MODEL, options.seconds, run)
+                requests = load.requests(MODEL, options.seconds, run)
                 for arm in played[run % len(played) :] + played[: run % len(played)]:
                     one = measure(arm.port, requests, load.tokens, arm.groups)
                     rows[arm.name].append(one)
@@ -93,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
 def _warm_up(arms: Sequence[Arm]) -> None:
     load = parse_load("40x20")
     for arm in arms:
-        measure(arm.port, load.requests(_MODEL, 0.0, -1), load.tokens, arm.groups)
+        measure(arm.port, load.requests(MODEL, 0.0, -1), load.tokens, arm.groups)
 
 
 def _line(load: str, arm: str, runs: Sequence[Measured]) -> str:
@@ -111,84 +103,3 @@ def _line(load: str, arm: str, runs: Sequence[Measured]) -> str:
         f"{load:<16}{arm:<8}{times}, {gaps}, {mid('tokens_per_event'):.2f} tokens/event; "
         f"processor s per 1000 tokens: {processes}"
     )
-
-
-@contextlib.contextmanager
-def _arms(names: Sequence[str], source: str | None, workers: int) -> Iterator[list[Arm]]:
-    """Run the servers, each with an engine of its own; direct comes first."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-streams-")))
-        engine = _engine(stack, folder / DIRECT)
-        arms = [Arm(DIRECT, engine[0], {"engine": engine[1]})]
-        if source:
-            arms.append(_qlm(stack, folder / "from", "former", EMBEDDED, installed(source).qlm))
-        for name in names:
-            at, http = folder / name, {"workers": workers} if name == WORKERS else {}
-            arms.append(_floor(stack, at) if name == FLOOR else _qlm(stack, at, name, name, QLM, http))
-        yield arms
-
-
-def _engine(stack: contextlib.ExitStack, folder: Path) -> tuple[int, int]:
-    """Start an engine; return its port and process group."""
-    folder.mkdir()
-    port = free_port()
-    command = engine_command(port, _MODEL, seqs_max=SEQS_MAX)
-    engine = ServerProcess("engine", command, env=dict(os.environ), folder=folder)
-    stack.callback(engine.kill)
-    engine.start()
-    engine.wait_ready(lambda: "ready on" in engine.log_file.read_text(), timeout_s=60)
-    return port, engine.pid
-
-
-def _floor(stack: contextlib.ExitStack, folder: Path) -> Arm:
-    """Start the minimal proxy, with an engine of its own."""
-    engine_port, engine_group = _engine(stack, folder)
-    port = free_port()
-    script = Path(__file__).with_name("floor.py")
-    command = [sys.executable, str(script), str(port), f"http://127.0.0.1:{engine_port}"]
-    proxy = ServerProcess("floor", command, env=dict(os.environ), folder=folder)
-    stack.callback(proxy.kill)
-    proxy.start()
-    proxy.wait_ready(lambda: "ready" in proxy.log_file.read_text(), timeout_s=60)
-    return Arm(FLOOR, port, {"engine": engine_group, "floor": proxy.pid})
-
-
-def _qlm(
-    stack: contextlib.ExitStack,
-    folder: Path,
-    name: str,
-    kind: str,
-    program: Path,
-    http: Mapping[str, Any] = MappingProxyType({}),
-) -> Arm:
-    engine_port, engine_group = _engine(stack, folder)
-    instance = {
-        "id": "i0", "accelerator": "A100", "models": [_MODEL],
-        "url": f"http://127.0.0.1:{engine_port}", "seqs_max": SEQS_MAX,
-    }  # fmt: skip
-    config: dict[str, Any] = {
-        "models": [{"id": _MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
-        "instances": [instance],
-    }
-    commands: Sequence[tuple[str, ...]] = (("serve",),)
-    if kind == SERVERS:
-        commands = _PARTS
-        config |= {"broker": stack.enter_context(running_rabbitmq()).url}
-        config |= {"store": stack.enter_context(running_redis()).url}
-    groups = {"engine": engine_group}
-    started = []
-    for command in commands:
-        whole = config | {
-            "data_dir": str(folder / f"data-{command[0]}"),
-            "http": {"port": free_port(), **http},
-        }
-        process = QlmProcess(command[0], *command, config=whole, folder=folder, program=program)
-        stack.callback(process.close)
-        process.start()
-        started.append(process)
-        groups[command[0]] = process.pid
-    started[0].wait_ready(instances=1)
-    planning = next(each for each in started if each.name in ("serve", "controller"))
-    while _PLANS not in planning.log_file.read_text("utf-8"):  # its code may be compiled first
-        time.sleep(0.1)
-    return Arm(name, started[0].port, groups)

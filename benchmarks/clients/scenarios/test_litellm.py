@@ -87,7 +87,7 @@ def test_responses(options: dict[str, Any]) -> None:
 
 
 def test_errors_have_their_classes(options: dict[str, Any]) -> None:
-    long = [{"role": "user", "content": "x" * 40_000}]
+    long = [{"role": "user", "content": "x " * 200_000}]
     with pytest.raises(litellm.ContextWindowExceededError):
         litellm.completion(**options | {"messages": long})
     with pytest.raises(litellm.NotFoundError):

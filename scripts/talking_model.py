@@ -29,7 +29,10 @@ PREFERRED = ('"', "}", "]", ",", ":", "1", "0", "t", "f", "n", "</s>")
 ANSWER = 120
 """Tokens of an answer before its end."""
 
-CALLS = {"exec_command": {"cmd": "ls"}, "Read": {"file_path": "notes.txt"}, "weather": {"town": "Ulm"}}
+TEXT = 40
+"""Tokens of a text in JSON."""
+
+CALLS = {"exec_command": {"cmd": "ls"}, "Read": {"file_path": "notes.txt"}}
 """Tools that it can call, and the arguments."""
 
 TEMPLATE = (
@@ -91,12 +94,12 @@ def _set_weights(model: Any, follows: dict[int, int], preferred: list[int]) -> N
 
 
 def _answer(tokenizer: Any) -> dict[int, int]:
-    """Return which token follows which in an answer: words, each once, up to the end of the text."""
+    """Return which token follows which in an answer, and in a text of JSON: words, each once."""
     words = [id for id in range(len(tokenizer)) if tokenizer.decode([id]).strip().isalpha()]
-    words = [id for id in words if len(tokenizer.decode([id])) > 3][:ANSWER]
-    chain = [_id(tokenizer, "\n"), *words, tokenizer.eos_token_id]
-    word = _id(tokenizer, "a")
-    return {_id(tokenizer, '"'): word} | dict(pairwise(chain))
+    words = [id for id in words if len(tokenizer.decode([id])) > 3]
+    answer = [_id(tokenizer, "\n"), *words[:ANSWER], tokenizer.eos_token_id]
+    text = [_id(tokenizer, '"'), *words[ANSWER : ANSWER + TEXT]]
+    return dict((*pairwise(answer), *pairwise(text)))
 
 
 def _calls(tokenizer: Any) -> dict[int, int]:

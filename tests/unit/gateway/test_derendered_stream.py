@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -9,17 +10,19 @@ import pytest
 
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
+from qlm.domain.outcome import Outcome
 from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo
 from qlm.gateway.api.errors import ApiError, unavailable
 from qlm.gateway.api.openai_shapes import StreamShape
-from qlm.gateway.core.session_events import SendEvent
+from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.derendered import DerenderedSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, Derendered
 from qlm.gateway.render.patience import patiently
 from qlm.gateway.render.state import RenderState, pack
+from qlm.gateway.render.turns import TURNS
 from simulation.virtual_loop import VirtualLoop
 from support.gateway import SystemClock
 from support.ports import free_port
@@ -65,6 +68,42 @@ async def test_a_comment_goes_before_the_pieces_that_are_derendered_again() -> N
         assert deltas.tokens == 0
         assert (await sink.take()).startswith(b"data:")
         assert deltas.tokens > SHOWN
+
+
+async def test_a_stream_that_none_resumes_takes_all_that_has_come() -> None:
+    async with emulated_tiers("m") as tiers:
+        pieces = []
+        for repeatable in (True, False):
+            deltas = Deltas(tiers["m"].client, METADATA)
+            sink = DerenderedSink(StreamShape(METADATA, "flex"), deltas, 0, repeatable=repeatable)
+            sink.event(SendEvent(len(TOKENS), "", TOKENS))
+            await sink.take()
+            pieces.append(deltas.tokens)
+        assert pieces == [1, len(TOKENS)]
+
+
+async def test_a_stream_that_none_resumes_ends_with_its_last_tokens() -> None:
+    async with emulated_tiers("m") as tiers:
+        deltas = Deltas(tiers["m"].client, METADATA)
+        sink = DerenderedSink(StreamShape(METADATA, "flex"), deltas, 0, repeatable=False)
+        sink.final(SendFinal(len(TOKENS), "", "stop", Outcome.STOP, token_ids=TOKENS))
+        last = await sink.take()
+        assert b"words and words" in last and last.endswith(b"data: [DONE]\n\n")
+        assert await sink.take() == b""
+
+
+async def test_a_stream_that_ends_badly_while_it_waits_for_its_turn_says_so() -> None:
+    async with emulated_tiers("m") as tiers:
+        deltas = Deltas(tiers["m"].client, METADATA)
+        sink = DerenderedSink(StreamShape(METADATA, "flex"), deltas, 0, repeatable=False)
+        sink.event(SendEvent(len(TOKENS), "", TOKENS))
+        async with AsyncExitStack() as taken:
+            for _ in range(TURNS):
+                await taken.enter_async_context(deltas.turns.one(first=False))
+            taking = asyncio.ensure_future(sink.take())
+            await asyncio.sleep(0)
+            sink.final(SendFinal(len(TOKENS), "", None, Outcome.ENGINE_LOST, "gone"))
+        assert b"engine_lost" in await taking
 
 
 async def test_comments_go_on_while_the_tier_is_away(away: RenderClient) -> None:

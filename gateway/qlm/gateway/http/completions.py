@@ -171,7 +171,7 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
     )
-    sink = sink_of(gateway, metadata, shape, shown=0)
+    sink = sink_of(gateway, metadata, shape, 0, repeatable=form is StreamForm.RESUMABLE)
     subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
     return stream_answer(gateway, subscription, sink)
 

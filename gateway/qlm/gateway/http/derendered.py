@@ -18,7 +18,7 @@ from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.http.sinks import Buffered, StreamSink
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
-from qlm.gateway.render.derendering import Deltas, piece_end, whole_message
+from qlm.gateway.render.derendering import Deltas, Derendered, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
 from qlm.gateway.sessions.gateway import Gateway
 
@@ -34,9 +34,16 @@ def is_derendered(metadata: RequestMetadata) -> bool:
 
 
 def sink_of(
-    gateway: Gateway, metadata: RequestMetadata, shape: EventShape, shown: int
+    gateway: Gateway, metadata: RequestMetadata, shape: EventShape, shown: int, *, repeatable: bool = True
 ) -> "StreamSink | DerenderedSink":
-    """Return the sink of a stream to a client that already has `shown` output tokens.
+    """Return the sink of a stream.
+
+    Args:
+        gateway: The gateway.
+        metadata: The request.
+        shape: Form of its events.
+        shown: Output tokens that the client has already.
+        repeatable: The client may resume the stream, so the same events must come at any gateway.
 
     Raises:
         ApiError: The model has no render tier here, and the answer needs one.
@@ -45,7 +52,7 @@ def sink_of(
     if not is_derendered(metadata):
         return StreamSink(shape, shown, logprobs, metadata.answer.echo_text)
     deltas = Deltas(_client(gateway, metadata), metadata)
-    return DerenderedSink(shape, deltas, shown, logprobs=logprobs)
+    return DerenderedSink(shape, deltas, shown, logprobs=logprobs, repeatable=repeatable)
 
 
 async def answer_of(
@@ -88,7 +95,8 @@ class DerenderedSink(Buffered):
     """Buffers the tokens of a stream, and derenders them when its response takes them.
 
     Pieces of the output log that the client has been shown are derendered again without being sent: that
-    brings the parsers into the state in which they were.
+    brings the parsers into the state in which they were. The pieces of a repeatable stream depend on the log
+    alone; others are what has come when the tier is free, so that they grow while it is busy.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class DerenderedSink(Buffered):
         *,
         patience_s: float = PATIENCE_S,
         logprobs: AnswerLogprobs | None = None,
+        repeatable: bool = True,
     ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
         super().__init__()
@@ -106,6 +115,7 @@ class DerenderedSink(Buffered):
         self._deltas = deltas
         self._patience = Patience(patience_s)
         self._shown = shown
+        self._repeatable = repeatable or shown > 0
         self._ids: list[int] = []
         self._logprobs = logprobs
         self._scores: list[TokenLogprob] = []
@@ -138,8 +148,8 @@ class DerenderedSink(Buffered):
                 self._comments = False
                 if comment := self._shape.keep_alive():
                     return comment
-            if (piece := self._piece()) is not None:
-                if frame := await self._frame(*piece):
+            if self._piece() is not None:
+                if frame := await self._frame():
                     return frame
             else:
                 self._ready.clear()
@@ -147,32 +157,42 @@ class DerenderedSink(Buffered):
         return b""
 
     def _piece(self) -> tuple[TokenIds, SendFinal | None] | None:
-        """Return the next piece of the log if it is complete, or no token and the end of the answer.
+        """Return the next piece of the log if it is complete, and the end of the answer if it is the last.
 
-        The pieces depend on the log alone, not on when its tokens and its end came.
+        In a repeatable stream the end has no token, and the pieces do not depend on when their tokens came.
         """
         start, have, final = self._deltas.tokens, len(self._ids), self._final
-        end = piece_end(start)
+        end = piece_end(start) if self._repeatable else max(piece_end(start), have)
         if final is None:
             return (tuple(self._ids[start:end]), None) if end <= have else None
-        if start < have and final.outcome.ok:
+        if not final.outcome.ok:
+            return (), final
+        if self._repeatable and start < have:
             return tuple(self._ids[start:end]), None
-        return (), final
+        return tuple(self._ids[start:]), final
 
-    async def _frame(self, ids: TokenIds, final: SendFinal | None) -> bytes:
+    async def _derendered(self) -> tuple[Derendered, SendFinal | None]:
+        """Derender what is the next piece once it is this stream's turn."""
+        async with self._deltas.turns.one(first=not self._deltas.tokens):
+            ids, final = self._piece() or ((), None)
+            if final is not None and not final.outcome.ok:
+                return Derendered({}, None), final
+            return await self._deltas.take(ids, None if final is None else final.finish_reason), final
+
+    async def _frame(self) -> bytes:
+        try:
+            done = await self._patience.attempt(self._derendered)
+        except ApiError as error:
+            self._closed = self.given_up = True
+            return self._shape.error(self._deltas.tokens, error)
+        if done is None:
+            return b""
+        made, final = done
         if final is not None and not final.outcome.ok:
             self._closed = True
             return self._shape.error(
                 final.offset, from_outcome(final.outcome, final.detail), final.attainment
             )
-        reason = None if final is None else final.finish_reason
-        try:
-            made = await self._patience.attempt(partial(self._deltas.take, ids, reason))
-        except ApiError as error:
-            self._closed = self.given_up = True
-            return self._shape.error(self._deltas.tokens, error)
-        if made is None:
-            return b""
         offset = self._deltas.tokens
         if final is not None:
             self._closed = True

@@ -13,6 +13,7 @@ import orjson
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.api.errors import ApiError, invalid, unavailable
 from qlm.gateway.render.breaker import Breaker
+from qlm.gateway.render.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class RenderClient:
 
     Attributes:
         url: Base address; a tier that is started again may get another one.
+        turns: Turns of streams, which cut the pieces of their answers when they have one.
     """
 
     def __init__(self, url: str, model: str, clock: Clock, *, timeout_s: float = 30.0) -> None:
@@ -46,6 +48,7 @@ class RenderClient:
             timeout_s: Limit for each call.
         """
         self.url = url.rstrip("/")
+        self.turns: Final = Turns()
         self._model = model
         self._timeout_s = timeout_s
         self._breaker = Breaker(clock)

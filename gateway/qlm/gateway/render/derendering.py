@@ -83,10 +83,12 @@ class Deltas:
 
     Attributes:
         tokens: Output tokens taken.
+        turns: Turns at the tier.
     """
 
     def __init__(self, client: RenderClient, metadata: RequestMetadata) -> None:
         self.tokens = 0
+        self.turns = client.turns
         self._client = client
         self._metadata = metadata
         self._request = _request(metadata) | {"stream": True}
@@ -97,7 +99,7 @@ class Deltas:
         """Take the next piece of the log; return its delta, which may be empty.
 
         Args:
-            ids: The piece; empty at the end of the answer, which is a piece of its own.
+            ids: The piece; it may be empty at the end of the answer.
             finish_reason: `stop` or `length` at the end.
 
         Raises:

@@ -45,7 +45,10 @@ async def stream_family(
         )
         for each in members
     ]
-    sinks = [sink_of(gateway, each.metadata, shape, 0) for each, shape in zip(members, shapes, strict=True)]
+    sinks = [
+        sink_of(gateway, each.metadata, shape, 0, repeatable=False)
+        for each, shape in zip(members, shapes, strict=True)
+    ]
     subscriptions = await gateway.families.accept(members, sinks, Mode.STREAM)
     leave = partial(gateway.families.leave, subscriptions)
     source = InterleavedSource(sinks, shapes[0], family, partial(leave, for_good=True))

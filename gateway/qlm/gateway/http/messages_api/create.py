@@ -99,7 +99,7 @@ async def _stream(gateway: Gateway, prepared: Prepared, form: StreamForm, *, thi
     metadata = prepared.metadata
     tier = tier_of(metadata.slo, gateway.limits)
     shape = MessageEvents(metadata, tier, thinking=thinking, pings=form is not StreamForm.PLAIN)
-    sink = OpenedSink(sink_of(gateway, metadata, shape, shown=0), shape.opening())
+    sink = OpenedSink(sink_of(gateway, metadata, shape, 0, repeatable=False), shape.opening())
     subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
     open_streams = gateway.metrics.open_streams
     open_streams.inc()

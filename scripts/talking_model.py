@@ -32,7 +32,7 @@ ANSWER = 120
 TEXT = 40
 """Tokens of a text in JSON."""
 
-CALLS = {"exec_command": {"cmd": "ls"}, "Read": {"file_path": "notes.txt"}}
+CALLS = {"exec_command": {"cmd": "ls"}, "Read": {"file_path": "notes.txt"}, "look_up": {"town": "Ulm"}}
 """Tools that it can call, and the arguments."""
 
 TEMPLATE = (

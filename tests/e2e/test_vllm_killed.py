@@ -1,7 +1,4 @@
-"""Streams on a real vLLM through kill -9 of QLM or its render tier, with tools, a grammar or a penalty.
-
-They are equal to vLLM's own.
-"""
+"""Streams on a real vLLM through evictions and kill -9 of QLM or its render tier: equal to vLLM's own."""
 
 import contextlib
 import json
@@ -39,6 +36,9 @@ PENALTY: dict[str, Any] = {"presence_penalty": 0.8, "frequency_penalty": 0.3}
 KILLED_AT = 60
 """Output tokens that a client has when something is killed."""
 
+TRIES = 5
+"""An answer that ends before its eviction is tried again."""
+
 FOLLOWED_S = 300.0
 """Longest time in which a stream ends; a render tier on a busy CPU takes a minute to start."""
 
@@ -52,7 +52,8 @@ def qlm(vllm_server: VllmServer) -> Iterator[QlmProcess]:
     with tempfile.TemporaryDirectory(prefix="qlm-tools-") as name:
         config = {
             "models": [{**model, "render": render}],
-            "instances": [{**instance, "seqs_max": 8}],
+            "instances": [{**instance, "seqs_max": 1}],
+            "operations": {"demote": False},  # who cannot be in time still pushes others out
             "vllm": {"python": str(PYTHON), "pythonpath": str(SCRIPTS)},
             "http": {"port": free_port()},
             "data_dir": str(Path(name) / "data"),
@@ -76,7 +77,7 @@ class Follower:
         self.broken = 0
         self._url, self._body = url, body
         self._at_token: Callable[[], None] | None = at_token
-        self._id = ""
+        self.id = ""
         self._shown = 0
 
     def follow(self) -> None:
@@ -91,9 +92,9 @@ class Follower:
         return self.finish is not None
 
     def _read(self) -> None:
-        path, headers = f"/v1/requests/{self._id}/events", {"last-event-id": str(self._shown)}
+        path, headers = f"/v1/requests/{self.id}/events", {"last-event-id": str(self._shown)}
         call: dict[str, Any] = {"method": "GET", "url": path, "headers": headers}
-        if not self._id:
+        if not self.id:
             headers = {"x-qlm-stream": "resumable"}
             call = {"method": "POST", "url": "/v1/chat/completions", "headers": headers}
             call["json"] = self._body | {"stream": True}
@@ -101,7 +102,7 @@ class Follower:
             if answer.status_code == 503:
                 return
             assert answer.status_code == 200, answer.read()
-            self._id = self._id or answer.headers["x-request-id"]
+            self.id = self.id or answer.headers["x-request-id"]
             for line in answer.iter_lines():
                 self._take(line)
 
@@ -156,10 +157,35 @@ def test_a_stream_goes_on_to_the_engines_own_answer(
 
     follower = Follower(qlm.url, body, kill)
     follower.follow()
-    answer = httpx.post(f"{vllm_server.base_url}/v1/chat/completions", json=body, timeout=120).json()
-    (expected,) = answer["choices"]
     assert kills == [killed]
     assert follower.broken >= (killed == "qlm"), "it was killed while it streamed"
+    assert_is_the_engines_own(follower, vllm_server, body)
+
+
+def assert_is_the_engines_own(follower: Follower, vllm_server: VllmServer, body: dict[str, Any]) -> None:
+    answer = httpx.post(f"{vllm_server.base_url}/v1/chat/completions", json=body, timeout=120).json()
+    (expected,) = answer["choices"]
     assert follower.content == expected["message"]["content"]
     assert follower.calls == len(expected["message"].get("tool_calls") or ())
     assert follower.finish == expected["finish_reason"]
+
+
+def test_a_stream_with_tools_that_is_evicted_is_the_engines_own(
+    qlm: QlmProcess, vllm_server: VllmServer
+) -> None:
+    def complete(tokens: int, **more: Any) -> None:
+        body = {"model": "tiny", "prompt": "now", "max_tokens": tokens, "ignore_eos": True, **more}
+        assert httpx.post(f"{qlm.url}/v1/completions", json=body, timeout=60).status_code == 200
+
+    complete(60)  # so that the pace of the engine is known
+    body = BODY | TOOLS | {"service_tier": "flex"}
+    evictions = 0
+    for _ in range(TRIES):
+        follower = Follower(qlm.url, body, lambda: complete(8, slo={"deadline_ms": 50}))
+        follower.follow()
+        assert_is_the_engines_own(follower, vllm_server, body)
+        seen = httpx.get(f"{qlm.admin_url}/admin/v1/requests/{follower.id}", timeout=60).json()
+        evictions = sum(event["what"] == "evicted" for event in seen["events"])
+        if evictions:
+            break
+    assert evictions, "the urgent request pushed it out"

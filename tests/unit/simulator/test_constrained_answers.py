@@ -53,6 +53,12 @@ def test_json_fits_its_schema_in_the_order_of_its_properties() -> None:
     assert (value["fixed"], value["nothing"]) == (7, None)
 
 
+def test_an_object_has_what_its_schema_requires_and_all_if_that_is_nothing() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"}}}
+    assert json.loads(text({"json": schema})).keys() == {"a", "b"}
+    assert json.loads(text({"json": {**schema, "required": ["b"]}})).keys() == {"b"}
+
+
 def test_a_schema_may_come_as_text() -> None:
     assert json.loads(text({"json": json.dumps(SCHEMA)})) == json.loads(text({"json": SCHEMA}))
 

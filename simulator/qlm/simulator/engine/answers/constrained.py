@@ -98,6 +98,11 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _properties(schema: Mapping[str, Any], depth: int) -> Sequence[tuple[str, Any]]:
-    """Return the properties of an object; deep down only the required ones, so that it ends."""
+    """Return the properties of an object: those that are required, or all if it requires none.
+
+    Clients refuse tool calls whose optional arguments do not fit each other. Deep down only required ones
+    come, so that it ends.
+    """
     known, required = schema.get("properties", {}), schema.get("required", ())
-    return [(name, each) for name, each in known.items() if depth < _DEPTH_MAX // 2 or name in required]
+    some = bool(required) or depth >= _DEPTH_MAX // 2
+    return [(name, each) for name, each in known.items() if name in required or not some]

@@ -8,8 +8,8 @@ import os
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
-from typing import Any, Final, cast
+from threading import Event, Timer
+from typing import Any, BinaryIO, Final, cast
 
 import pytest
 from starlette.requests import Request
@@ -89,6 +89,28 @@ async def test_the_error_for_a_form_that_is_none_is_short(incoming: Incoming, by
     assert caught.value.code == "invalid_form"
     caught.value.message.encode()
     assert len(caught.value.message) < 400
+
+
+@pytest.mark.parametrize("opened_first", [False, True])
+async def test_a_file_is_closed_whose_caller_leaves_while_it_is_opened(
+    storage: Storage, opened_first: bool
+) -> None:
+    file, asked, may_open = io.BytesIO(), Event(), Event()
+
+    def opens() -> BinaryIO:
+        asked.set()
+        assert may_open.wait(20)
+        return file
+
+    caller = asyncio.ensure_future(storage.open(opens))
+    await until(asked.is_set)
+    if opened_first:  # but the caller has not heard of it yet
+        may_open.set()
+    caller.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        (await caller).close()
+    may_open.set()
+    await until(lambda: file.closed)
 
 
 async def test_a_form_has_one_file(incoming: Incoming) -> None:

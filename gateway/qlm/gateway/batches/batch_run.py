@@ -135,7 +135,7 @@ class BatchRun:
         return done
 
     async def _run_lines(self, done: set[str]) -> None:
-        file = await self._storage.call(self._claim.input)
+        file = await self._storage.open(self._claim.input)
         try:
             lines = self._lines(file)
             while some := await self._storage.call(_next, lines):

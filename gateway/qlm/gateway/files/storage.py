@@ -2,10 +2,11 @@
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import BinaryIO, Final, ParamSpec, TypeVar
 
 from qlm.domain.errors import StorageUnavailableError
@@ -39,6 +40,31 @@ DISK_PACE: Final = Pace()
 
 _BUGS: Final = frozenset({errno.EBADF, errno.EEXIST})
 """Failures of a call that no repair of the disk would mend."""
+
+
+class Opened:
+    """A file that a thread opens for a caller, who may leave before it is there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: BinaryIO | None = None
+        self._given_up = False
+
+    def keep(self, opens: Callable[[], BinaryIO]) -> BinaryIO:
+        """Open it; close it again if the caller has left."""
+        file = opens()
+        with self._lock:
+            self._file = file
+            if self._given_up:
+                file.close()
+        return file
+
+    def give_up(self) -> None:
+        """Note that the caller has left."""
+        with self._lock:
+            self._given_up = True
+            if self._file is not None:
+                self._file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +107,20 @@ class Storage:
             raise StorageUnavailableError(f"the disk for files and batches: {error.strerror}") from error
         self.outage.worked(loop.time())
         return found
+
+    async def open(self, opens: Callable[P, BinaryIO], *args: P.args, **kwargs: P.kwargs) -> BinaryIO:
+        """Open a file in a thread, as `call` does; it is closed if the caller is cancelled meanwhile."""
+        opened = Opened()
+
+        @wraps(opens)
+        def keep() -> BinaryIO:
+            return opened.keep(partial(opens, *args, **kwargs))
+
+        try:
+            return await self.call(keep)
+        except asyncio.CancelledError:
+            opened.give_up()
+            raise
 
     def close_later(self, file: BinaryIO) -> None:
         """Close a file in a thread, since a read of it in another thread holds that up until it ends."""

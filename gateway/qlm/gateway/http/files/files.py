@@ -87,7 +87,7 @@ async def get_content(gateway: Gateway, request: HttpRequest) -> Response:
     if request.method == "HEAD":
         return Response(headers=headers, media_type=_CONTENT_TYPE)
     try:
-        file = await storage.call(storage.files.open, caller_tenant(request), found.id)
+        file = await storage.open(storage.files.open, caller_tenant(request), found.id)
     except FileNotFoundError as error:
         raise file_not_found(found.id) from error
 

@@ -86,6 +86,28 @@ def test_responses(options: dict[str, Any]) -> None:
     assert answer.output[-1].content[0].text
 
 
+def test_files_and_batches(url: str, model: str) -> None:
+    place: Any = {"custom_llm_provider": "openai", "api_base": f"{url}/v1", "api_key": "none"}
+    body = {"model": model, "messages": ASKED, "max_tokens": 5}
+    path = "/v1/chat/completions"
+    lines = [{"custom_id": f"line-{n}", "method": "POST", "url": path, "body": body} for n in range(3)]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    given = litellm.create_file(file=("lines.jsonl", data), purpose="batch", **place)
+    made = litellm.create_batch(
+        completion_window="24h", endpoint=path, input_file_id=given.id, metadata={"a": "b"}, **place
+    )
+    assert made.id in [each.id for each in litellm.list_batches(**place).data]
+    ended_by_s = time.monotonic() + 60
+    while (now := litellm.retrieve_batch(batch_id=made.id, **place)).status != "completed":
+        assert time.monotonic() < ended_by_s, now.status
+        time.sleep(0.1)
+    assert (now.request_counts.completed, now.request_counts.failed) == (3, 0)
+    answers = litellm.file_content(file_id=now.output_file_id, **place).content.splitlines()
+    found = {each["custom_id"]: each["response"]["status_code"] for each in map(json.loads, answers)}
+    assert found == {"line-0": 200, "line-1": 200, "line-2": 200}
+    assert litellm.file_delete(file_id=given.id, **place).deleted
+
+
 def test_errors_have_their_classes(options: dict[str, Any]) -> None:
     long = [{"role": "user", "content": "x " * 200_000}]
     with pytest.raises(litellm.ContextWindowExceededError):

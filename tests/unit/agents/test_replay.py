@@ -91,6 +91,7 @@ def test_it_ends_when_the_engine_stops_before_the_end_of_the_log() -> None:
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
     bench.store_appends()
     assert bench.outcomes == {request.id: Outcome.ENGINE_LOST}
+    assert not bench.agent.state.stats.operations.ended, "it is no answer to learn from"
 
 
 def test_an_engine_may_stop_exactly_where_the_log_ends() -> None:

@@ -205,7 +205,7 @@ def test_a_tick_without_an_engine_does_nothing() -> None:
 
 def test_a_scored_prompt_proves_nothing_of_the_engine_that_comes_next() -> None:
     watch = Bench().agent.state.stats.progress
-    watch.worked("a")
+    watch.scored("a")
     watch.engine_woke(0)
     watch.observe(Bench().agent.state.requests, Bench().agent.state.stats.work, 1, 8.0)
     assert not watch.answered

@@ -247,7 +247,7 @@ class Agent:
         requests = self.state.requests
         repeated = Repeated(requests, event)
         for call_id in repeated.call_ids:
-            self.state.stats.progress.worked(call_id)
+            self.state.stats.progress.repeated(call_id)
         if not repeated.differing:
             return repeated.beyond, []
         self._decisive = True
@@ -261,7 +261,7 @@ class Agent:
         for call_id, packed in event.prompt_logprobs:
             if (tracked := calls.pop(call_id, None)) is not None:
                 calls[call_id] = tracked  # its answer waits behind the prompts of all others
-                self.state.stats.progress.worked(call_id)
+                self.state.stats.progress.scored(call_id)
                 if (scores := tracked.generation.scores) is not None:
                     scores.prompt = packed
 
@@ -288,7 +288,7 @@ class Agent:
             stats.work.found(tracked, event.cached_tokens)
             stats.prompts.ended(tracked, event.cached_tokens)
             tracked.generated_from_cache(event.cached_tokens)
-        if event.finish in ("stop", "length"):
+        if event.finish in ("stop", "length") and not short:
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
             model, begun_at = tracked.request.model, 0 if tracked.pinned else tracked.resumed_at
             stats.paces[model] = stats.pace_of(model).seen(

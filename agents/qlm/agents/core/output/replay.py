@@ -16,7 +16,7 @@ from qlm.agents.core.request_table import RequestTable
 from qlm.domain.formats.token_logprobs import bytes_per_token
 from qlm.domain.ids import TokenIds
 
-UNSEEDED: Final = frozenset({"CPU"})
+UNSEEDED: Final = frozenset({"cpu"})
 """Accelerators whose requests get no seed here: vLLM 0.32 on the CPU fails when it computes a prompt in parts
 for a request with a seed (`CPU Generator does not use offset`)."""
 

@@ -183,7 +183,7 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
     resumed, actions = generation.preempted, list[Action]()
     generation.swapped_in = resumed and kept_in_host(state.costs.kv, work, tracked)
     advance(requests, tracked, Cause.STARTED)
-    seeds = state.accelerator not in UNSEEDED
+    seeds = state.accelerator.lower() not in UNSEEDED
     call = tracked.next_call(for_policy=state.settings.batching != FCFS, seeds=seeds)
     requests.calls[call.call_id] = tracked
     if tracked.output and tracked.pinned:

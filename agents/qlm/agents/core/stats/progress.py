@@ -75,6 +75,7 @@ class ProgressWatch:
         self._seen_tokens: dict[str, int] = {}
         self._silent_of_ns: dict[str, int] = {}
         self._begun: set[str] = set()
+        self._repeating: set[str] = set()
         self._ran = False
         self._unlooked_ns = 0
         self._scarce = False
@@ -101,6 +102,7 @@ class ProgressWatch:
         self._seen_tokens.clear()
         self._silent_of_ns.clear()
         self._begun.clear()
+        self._repeating.clear()
         self._strike_times_ns.clear()
         self._ran, self._unlooked_ns, self._scarce, self._worked = False, 0, False, False
 
@@ -108,9 +110,14 @@ class ProgressWatch:
         """Note the first token of a generation."""
         self._begun.add(call_id)
 
-    def worked(self, call_id: str) -> None:
-        """Note progress other than new tokens: log probabilities of a prompt, tokens that repeat the log."""
+    def scored(self, call_id: str) -> None:
+        """Note the log probabilities of a prompt: progress, as a first token is, though none is generated."""
         self.began(call_id)
+        self._worked = True
+
+    def repeated(self, call_id: str) -> None:
+        """Note tokens that repeat the log: progress of this request, which brings no other one nearer."""
+        self._repeating.add(call_id)
         self._worked = True
 
     def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int, silence_s: float) -> None:
@@ -146,13 +153,14 @@ class ProgressWatch:
             if tokens[call_id] == calls[call_id].resumed_at:
                 if moved_up is None:
                     moved_up = self._moved_up(before)
-                if call_id in moved_up or call_id in self._begun:  # the latter has worked
+                if call_id in moved_up or call_id in self._begun or call_id in self._repeating:
                     continue
             silent_ns[call_id] = self._silent_of_ns.get(call_id, 0) + self._unlooked_ns
         self._seen_tokens, self._silent_of_ns = tokens, silent_ns
         self._longest_ns = max(silent_ns.values(), default=0)
         self._unlooked_ns, self._scarce = 0, False
         self._begun.clear()
+        self._repeating.clear()
 
     def _moved_up(self, before: Iterable[str]) -> set[str]:
         """Return the requests behind one that has begun since: with that, their prompts came nearer."""

@@ -24,7 +24,7 @@ from qlm.gateway.render.patience import patiently
 from qlm.gateway.render.state import RenderState, pack
 from qlm.gateway.render.turns import TURNS
 from simulation.virtual_loop import VirtualLoop
-from support.gateway import SystemClock
+from support.gateway import SystemClock, until
 from support.ports import free_port
 from support.rendering import emulated_tiers
 
@@ -101,7 +101,7 @@ async def test_a_stream_that_ends_badly_while_it_waits_for_its_turn_says_so() ->
             for _ in range(TURNS):
                 await taken.enter_async_context(deltas.turns.one(first=False))
             taking = asyncio.ensure_future(sink.take())
-            await asyncio.sleep(0)
+            await until(lambda: deltas.turns.waiting == 1)
             sink.final(SendFinal(len(TOKENS), "", None, Outcome.ENGINE_LOST, "gone"))
         assert b"engine_lost" in await taking
 

@@ -3,11 +3,7 @@
 import asyncio
 
 from qlm.gateway.render.turns import Turns
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
+from support.gateway import until
 
 
 class Users:
@@ -20,17 +16,23 @@ class Users:
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, name: str, *, first: bool = False) -> None:
+        """Start a stream, and wait until it has a turn or waits for one."""
         self.leave[name] = asyncio.Event()
+        seen = len(self.had) + self.turns.waiting
         self.tasks[name] = asyncio.create_task(self._use(name, first))
-        await settled()
+        await until(lambda: len(self.had) + self.turns.waiting > seen)
 
     async def end(self, name: str) -> None:
         self.leave[name].set()
-        await settled()
+        await self.tasks[name]
 
     async def cancel(self, name: str) -> None:
         self.tasks[name].cancel()
-        await settled()
+        await asyncio.gather(self.tasks[name], return_exceptions=True)
+
+    async def have_had(self, *names: str) -> None:
+        await until(lambda: len(self.had) >= len(names))
+        assert self.had == list(names)
 
     async def _use(self, name: str, first: bool) -> None:
         async with self.turns.one(first=first):
@@ -44,9 +46,9 @@ async def test_no_more_than_its_number_at_once_and_in_the_order_of_arrival() -> 
         await users.start(name)
     assert users.had == ["a", "b"]
     await users.end("b")
-    assert users.had == ["a", "b", "c"]
+    await users.have_had("a", "b", "c")
     await users.end("a")
-    assert users.had == ["a", "b", "c", "d"]
+    await users.have_had("a", "b", "c", "d")
 
 
 async def test_the_first_piece_of_an_answer_goes_before_others() -> None:
@@ -55,7 +57,7 @@ async def test_the_first_piece_of_an_answer_goes_before_others() -> None:
     await users.start("later")
     await users.start("first", first=True)
     await users.end("a")
-    assert users.had == ["a", "first"]
+    await users.have_had("a", "first")
 
 
 async def test_one_that_leaves_while_it_waits_takes_no_turn() -> None:
@@ -64,7 +66,7 @@ async def test_one_that_leaves_while_it_waits_takes_no_turn() -> None:
         await users.start(name)
     await users.cancel("b")
     await users.end("a")
-    assert users.had == ["a", "c"]
+    await users.have_had("a", "c")
     await users.end("c")
     await users.start("d")
     assert users.had == ["a", "c", "d"]
@@ -72,15 +74,11 @@ async def test_one_that_leaves_while_it_waits_takes_no_turn() -> None:
 
 async def test_one_that_leaves_as_it_gets_its_turn_passes_it_on() -> None:
     users = Users(1)
-    for name in "abc":
-        await users.start(name)
-    users.leave["a"].set()
-    await asyncio.sleep(0)  # `a` ends and gives its turn to `b`, which has not run yet
-    await users.cancel("b")
-    assert users.had in (["a", "c"], ["a", "b", "c"])
-    await users.end("c")
-    await users.start("d")
-    assert users.had[-1] == "d"
+    async with users.turns.one(first=False):
+        for name in "bc":
+            await users.start(name)
+    users.tasks["b"].cancel()  # it was given the turn, and has not run since
+    await users.have_had("c")
 
 
 async def test_a_call_that_fails_gives_its_turn_back() -> None:

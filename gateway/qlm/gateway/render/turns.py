@@ -18,6 +18,11 @@ class Turns:
         self._first: deque[asyncio.Future[None]] = deque()
         self._later: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """Number of those that wait for a turn."""
+        return sum(not turn.done() for turn in (*self._first, *self._later))
+
     @asynccontextmanager
     async def one(self, *, first: bool) -> AsyncIterator[None]:
         """Wait for a turn, and have it while inside."""

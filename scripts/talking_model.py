@@ -3,7 +3,8 @@
 The next token follows from the last one alone: no layer adds anything. An answer has `ANSWER` tokens.
 Where a grammar forbids the next one, the first of `PREFERRED` that it allows follows, so that texts, numbers
 and objects of JSON end. A user who writes `call the tool NAME` gets a call of one of `CALLS`, if there is no
-answer of a tool yet.
+answer of a tool yet. One who writes `think first` gets reasoning before the answer, as parsers of DeepSeek R1
+expect it.
 """
 
 import json
@@ -32,17 +33,27 @@ ANSWER = 120
 TEXT = 40
 """Tokens of a text in JSON."""
 
+THOUGHT = 150
+"""Tokens of reasoning, after the token that begins it."""
+
+THINK = ("<think>", "</think>")
+"""Tokens around reasoning; the chat template writes the first one."""
+
 CALLS = {"exec_command": {"cmd": "ls"}, "Read": {"file_path": "notes.txt"}, "look_up": {"town": "Ulm"}}
 """Tools that it can call, and the arguments."""
 
 TEMPLATE = (
-    "{{ bos_token }}{% set seen = namespace(tool=false, call='') %}{% for message in messages %}"
+    "{{ bos_token }}{% set seen = namespace(tool=false, call='', thinks=false) %}"
+    "{% for message in messages %}"
     "<|{{ message['role'] }}|>\n{{ message['content'] }}{{ eos_token }}\n"
     "{% if message['role'] == 'tool' %}{% set seen.tool = true %}{% endif %}"
-    "{% if message['role'] == 'user' %}{% for name in NAMES %}"
+    "{% if message['role'] == 'user' %}"
+    "{% if 'think first' in (message['content'] | string) %}{% set seen.thinks = true %}{% endif %}"
+    "{% for name in NAMES %}"
     "{% if ('call the tool ' + name) in (message['content'] | string) %}{% set seen.call = name %}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n"
-    "{% if seen.call and not seen.tool %}<|{{ seen.call }}|>{% endif %}{% endif %}"
+    "{% if seen.call and not seen.tool %}<|{{ seen.call }}|>{% endif %}"
+    "{% if seen.thinks %}<think>{% endif %}{% endif %}"
 )
 
 
@@ -99,7 +110,10 @@ def _answer(tokenizer: Any) -> dict[int, int]:
     words = [id for id in words if len(tokenizer.decode([id])) > 3]
     answer = [_id(tokenizer, "\n"), *words[:ANSWER], tokenizer.eos_token_id]
     text = [_id(tokenizer, '"'), *words[ANSWER : ANSWER + TEXT]]
-    return dict((*pairwise(answer), *pairwise(text)))
+    tokenizer.add_tokens(list(THINK), special_tokens=False)
+    begin, end = (tokenizer.convert_tokens_to_ids(each) for each in THINK)
+    thought = [begin, *words[ANSWER + TEXT : ANSWER + TEXT + THOUGHT], end, words[0]]
+    return dict((*pairwise(answer), *pairwise(text), *pairwise(thought)))
 
 
 def _calls(tokenizer: Any) -> dict[int, int]:

@@ -11,7 +11,7 @@ import openai
 
 from qlm.domain.ports.outbox import EndEvent, OutboxState
 from qlm.gateway.files.storage import Storage
-from qlm.gateway.webhooks.addresses import Network
+from qlm.gateway.outbound.addresses import Network
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
 from qlm.gateway.webhooks.limits import WebhookLimits
 from support.gateway import Cluster, until

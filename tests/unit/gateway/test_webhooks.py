@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qlm.cli.webhooks.section import EventType
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent
-from qlm.gateway.webhooks.addresses import AddressRefusedError, guarded_socket, is_allowed
+from qlm.gateway.outbound.addresses import AddressRefusedError, guarded_socket, is_allowed
 from qlm.gateway.webhooks.backoff import pause_s
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id, event_type
@@ -133,7 +133,7 @@ def test_networks_that_are_allowed_are_sent_to() -> None:
 
 
 def test_no_socket_is_made_for_an_address_that_is_refused() -> None:
-    make = guarded_socket([ip_network("127.0.0.2/32")])
+    make = guarded_socket([ip_network("127.0.0.2/32")], "webhooks.allowed_networks")
     info: tuple[Any, ...] = (2, 1, 6, "", ("127.0.0.1", 80))
     with pytest.raises(AddressRefusedError, match=r"127\.0\.0\.1 is not public"):
         make(info)

@@ -4,6 +4,7 @@ The environment has precedence over the file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -83,3 +84,16 @@ def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
         sound = False
     if not sound or any(character <= " " for character in address):
         raise ValueError(f"has the {key} {shown(without_password(address))}; expected {expected}")
+
+
+def check_network(text: str) -> str:
+    """Return a text that is a network.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"is {shown(text)}; expected a network such as 10.1.0.0/16 ({error})") from error
+    return text

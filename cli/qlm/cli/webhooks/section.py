@@ -1,15 +1,13 @@
 """Section `webhooks` of the configuration: who is notified of the ends of responses and batches."""
 
 from collections.abc import Mapping
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from qlm.cli.config.addresses import check_address
+from qlm.cli.config.addresses import check_address, check_network
 from qlm.cli.config.section import ConfigSection, check_once
-from qlm.domain.shown import shown
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS
 from qlm.gateway.webhooks.limits import WebhookLimits
 
@@ -27,15 +25,6 @@ EventType = Literal[
 ]
 
 ENDPOINTS_MAX: Final = 100
-
-
-def _network(text: str) -> str:
-    """Raise ValueError unless a text is a network."""
-    try:
-        ip_network(text)
-    except ValueError as error:
-        raise ValueError(f"is {shown(text)}; expected a network such as 10.1.0.0/16 ({error})") from error
-    return text
 
 
 class EndpointConfig(ConfigSection):
@@ -84,7 +73,7 @@ class WebhooksConfig(WebhookLimits):
     """
 
     endpoints: tuple[EndpointConfig, ...] = Field((), max_length=ENDPOINTS_MAX)
-    allowed_networks: tuple[Annotated[str, AfterValidator(_network)], ...] = ()
+    allowed_networks: tuple[Annotated[str, AfterValidator(check_network)], ...] = ()
 
     @model_validator(mode="after")
     def _named(self) -> Self:

@@ -8,11 +8,11 @@ import aiohttp
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shown import shown
+from qlm.gateway.outbound.addresses import AddressRefusedError, guarded_socket
+from qlm.gateway.outbound.resolver import ThreadsResolver
 from qlm.gateway.render.breaker import Breaker
-from qlm.gateway.webhooks.addresses import AddressRefusedError, guarded_socket
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id
-from qlm.gateway.webhooks.resolver import ThreadsResolver
 from qlm.gateway.webhooks.signature import signed_headers
 
 FAILURES_MAX: Final = 5
@@ -67,7 +67,7 @@ class Sender:
                 force_close=True,
                 use_dns_cache=False,
                 resolver=self._resolver,
-                socket_factory=guarded_socket(webhooks.networks),
+                socket_factory=guarded_socket(webhooks.networks, "webhooks.allowed_networks"),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"content-type": "application/json", "user-agent": "QLM"},

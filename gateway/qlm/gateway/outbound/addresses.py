@@ -1,4 +1,4 @@
-"""Addresses that events may be sent to: public ones, and those that the configuration allows."""
+"""Addresses that may be connected to: public ones, and those that the configuration allows."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -27,22 +27,27 @@ _NOT_PUBLIC: Final[Sequence[Network]] = (
 
 
 class AddressRefusedError(OSError):
-    """An address that no event may be sent to."""
+    """An address that may not be connected to."""
 
 
 def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
-    """Return whether events may be sent to an address, and to those that it stands for."""
+    """Return whether an address, and those that it stands for, may be connected to."""
     return all(any(each in network for network in networks) or _is_public(each) for each in _meant(address))
 
 
-def guarded_socket(networks: Sequence[Network]) -> Callable[[tuple[Any, ...]], socket.socket]:
-    """Return what makes the socket of each connection: of the address that is connected to, or none."""
+def guarded_socket(networks: Sequence[Network], setting: str) -> Callable[[tuple[Any, ...]], socket.socket]:
+    """Return what makes the socket of each connection: of the address that is connected to, or none.
+
+    Args:
+        networks: Networks that are allowed although they are not public.
+        setting: Their name in the configuration, for the error.
+    """
 
     def make(info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, destination = info
         address = ip_address(str(destination[0]).partition("%")[0])
         if not is_allowed(address, networks):
-            raise AddressRefusedError(f"{address} is not public, and not in webhooks.allowed_networks")
+            raise AddressRefusedError(f"{address} is not public, and not in {setting}")
         made = socket.socket(family, kind, protocol)
         made.setblocking(False)
         return made

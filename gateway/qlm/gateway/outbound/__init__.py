@@ -1,0 +1,1 @@
+"""Connections to addresses that users name: to public ones only, unless the configuration allows others."""

@@ -147,7 +147,7 @@ class RequestMetadata:
         """Return it without texts of its client, and with its fingerprint."""
         kept = replace(self.extensions, render_state=None, response_state=None, unknown=())
         answer = replace(self.answer, stop=(), echo_text="")
-        sampling = replace(self.sampling, grammar="")
+        sampling = replace(self.sampling, grammar="", media="")
         return replace(self, prompt_tail=(), answer=answer, sampling=sampling, extensions=kept)
 
     @property

@@ -47,6 +47,9 @@ class Sampling:
     model that reasons `reasoning_ended` and `reasoning_parser_kwargs`; empty for none."""
     adapter: str = ""
     """LoRA adapter of the model that answers, by its name at the engine; empty for the model itself."""
+    media: str = ""
+    """Digest of the images, sound and video of the prompt (`formats.media`), which the store has under the id
+    of the request; empty without any."""
 
     @property
     def evictability(self) -> Evictability:

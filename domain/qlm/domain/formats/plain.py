@@ -30,7 +30,7 @@ _SLO_KINDS: Final[dict[str, type[Slo]]] = {
 }
 
 
-_LATER: Final = ("grammar", "adapter")
+_LATER: Final = ("grammar", "adapter", "media")
 """Sampling parameters that a reader without them must refuse, since they change the tokens of an answer."""
 
 

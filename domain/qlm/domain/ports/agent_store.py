@@ -9,11 +9,12 @@ from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.ports.media import MediaReader
 from qlm.domain.request import RequestMetadata
 from qlm.domain.virtual_queue import VirtualQueue
 
 
-class AgentStore(Protocol):
+class AgentStore(MediaReader, Protocol):
     """Operations of an agent: leases, output logs, heartbeats, and its virtual queue.
 
     Every method may raise StoreUnavailableError.

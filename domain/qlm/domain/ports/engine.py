@@ -1,6 +1,7 @@
 """Port to an LLM engine."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import field
 from math import inf
 from typing import Protocol, runtime_checkable
 
@@ -46,6 +47,7 @@ class EngineCall:
         objective: For batch policies; None if there is nothing to say.
         logprobs: Candidates per token whose log probabilities are wanted; None for none.
         prompt_logprobs: Candidates per token of the prompt, besides the token itself; None for none.
+        media: Images, sound and video of the prompt (`formats.media`); empty without any.
     """
 
     call_id: str
@@ -55,6 +57,7 @@ class EngineCall:
     objective: CallObjective | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    media: bytes = field(default=b"", repr=False)
 
 
 @value

@@ -11,6 +11,7 @@ from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.agent_store import AgentStore
 from qlm.domain.ports.api_keys import ApiKeys
+from qlm.domain.ports.media import MediaStore
 from qlm.domain.ports.outbox import Outbox
 from qlm.domain.ports.published import PublishedState, Publisher
 from qlm.domain.request import RequestMetadata, RequestRecord
@@ -64,7 +65,7 @@ class RequestIndex(PublishedState, Protocol):
         ...
 
 
-class GatewayStore(RequestIndex, ApiKeys, Outbox, Protocol):
+class GatewayStore(RequestIndex, ApiKeys, Outbox, MediaStore, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, receive output, know clients, tell ends.
 
     Every method may raise StoreUnavailableError.

@@ -17,6 +17,7 @@ class MemoryApiKeys:
     """Part of `MemoryStore` with the API keys."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._api_keys: dict[str, ApiKey] = {}
 
     async def add_api_key(self, key: ApiKey) -> None:

@@ -27,11 +27,12 @@ from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import State
 from qlm.store.embedded.api_keys import MemoryApiKeys
 from qlm.store.embedded.feed import Feeds
+from qlm.store.embedded.media import MemoryMedia
 
 T = TypeVar("T")
 
 
-class MemoryStore(MemoryApiKeys, Store):
+class MemoryStore(MemoryApiKeys, MemoryMedia, Store):
     """Store for one process and one event loop; only its iterators wait."""
 
     def __init__(
@@ -61,6 +62,7 @@ class MemoryStore(MemoryApiKeys, Store):
         """Announce the effects of a step, then return its answer."""
         answer, effects = step
         self._feeds.announce(effects)
+        self._drop_ended(effects.ended)
         return answer
 
     # requests

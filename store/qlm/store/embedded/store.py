@@ -1,7 +1,7 @@
 """Shared state in process with journal and token log: results and output logs survive a kill -9."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -31,6 +31,7 @@ from qlm.store.embedded.journal_codec import (
 )
 from qlm.store.embedded.journal_logs import decode_logs, encode_logs
 from qlm.store.embedded.journal_writer import RETRY_S, JournalWriter
+from qlm.store.embedded.media import MediaFiles
 from qlm.store.embedded.memory import MemoryStore
 from qlm.store.embedded.outbox import outbox_changes, restore_outbox
 from qlm.store.embedded.restored_logs import find
@@ -64,9 +65,11 @@ class EmbeddedStore(MemoryStore):
         tokens: TokenLog,
         damage: Sequence[str],
         ending: dict[RequestId, int],
+        media: MediaFiles,
     ) -> None:
         """Use `open` instead."""
         super().__init__(clock, state=state)
+        self._media_files = media
         self._writer = writer
         self._tokens = tokens
         self._damage = damage
@@ -112,6 +115,8 @@ class EmbeddedStore(MemoryStore):
         for id, kept in (logs | found.logs).items():
             if id not in state.requests:
                 requests.restore_log(state, id, kept)
+        media = MediaFiles(journal.path)
+        media.forget(state.requests, clock.now_ns() / 1e9)
         ending: dict[RequestId, int] = {}
         tokens = TokenLog(journal.path, state.incarnation, partial(_whole_log, state, ending))
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
@@ -124,7 +129,7 @@ class EmbeddedStore(MemoryStore):
             raise
         found.put_away()
         writer = JournalWriter(journal, tokens, retry_s=retry_s)
-        store = cls(clock, state, writer, tokens, found.damage, ending)
+        store = cls(clock, state, writer, tokens, found.damage, ending, media)
         store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
         store._api_keys = journaled_api_keys(entries)
         return store
@@ -180,6 +185,18 @@ class EmbeddedStore(MemoryStore):
     async def remove_api_key(self, id: str) -> bool:
         await self._writer.settle({api_key_entry(id): None})
         return await super().remove_api_key(id)
+
+    async def put_media(self, id: RequestId, data: bytes) -> bool:
+        return await self._media_files.put(id, data)
+
+    async def media(self, id: RequestId) -> bytes | None:
+        return await self._media_files.get(id)
+
+    async def drop_media(self, id: RequestId) -> None:
+        self._media_files.drop([id])
+
+    def _drop_ended(self, ended: Iterable[RequestId]) -> None:
+        self._media_files.drop(ended)
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         ends = any(entry.outcome is not None for entry in entries)
@@ -243,6 +260,7 @@ class EmbeddedStore(MemoryStore):
             self._ending.pop(id, None)
         if effects.ended:
             self._tokens.ended(effects.ended)
+            self._drop_ended(effects.ended)
 
     def _output(self, effects: Effects) -> Output:
         """Return what belongs in the token log: the end of a request has all of its output."""

@@ -24,6 +24,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
   and the token clusters.
 * `history` (string that expires): what the controllers have learned.
 * `api_keys` (hash): API keys by id.
+* `media:<id>` (string that expires): images, sound and video of the prompt of a request that has not ended.
 * `ends` (sorted set like `drops`: ends of which other programs are to be notified, by the time at which
   they are due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too
   many; it expires a day after the last of them).
@@ -68,6 +69,7 @@ from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
+from qlm.store.redis.media import RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
 from qlm.store.redis.output_logs import RedisOutputLogs
 from qlm.store.redis.plans import RedisPlans
@@ -81,7 +83,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, Store):
+class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMedia, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.

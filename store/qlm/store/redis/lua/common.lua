@@ -405,7 +405,7 @@ local function end_request(row, outcome, detail, tail)
     add_end(row.id, outcome, row.notify, NOW)
   end
   announce(row.id, tail or slice(row, tokens, outcome, detail))
-  call('DEL', key('watchers', row.id))
+  call('DEL', key('watchers', row.id), key('media', row.id))
   call('RPUSH', PREFIX .. 'ended', member(row.arrival, row.id))
   for _, kind in ipairs({ 'request', 'log', 'events' }) do
     call('PEXPIRE', key(kind, row.id), TTL_MS)

@@ -1,0 +1,68 @@
+"""Media in files beside the journal of the embedded store."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import RequestId
+from qlm.domain.ports.media import MEDIA_KEPT_S
+from qlm.store.embedded.media import MediaFiles
+from qlm.store.embedded.store import EmbeddedStore
+from support.gateway import SystemClock
+
+ONE, TWO = RequestId("one"), RequestId("../two")
+NOW_S = 2e9
+
+
+def folder(path: Path) -> Path:
+    return path / "queue.sqlite.media"
+
+
+def files(path: Path) -> MediaFiles:
+    return MediaFiles(path / "queue.sqlite")
+
+
+async def test_media_outlive_the_process(tmp_path: Path) -> None:
+    for data in (b"a", b"b"):
+        file = await SqliteFile.open(tmp_path / "queue.sqlite")
+        store = await EmbeddedStore.open(SystemClock(), SqliteJournal(file))
+        assert await store.put_media(ONE, b"a") and await store.put_media(ONE, data) is (data == b"a")
+        await store.close()
+        await file.close()
+    assert await files(tmp_path).get(ONE) == b"a"
+    assert (folder(tmp_path).stat().st_mode & 0o777) == 0o700
+
+
+async def test_media_of_ended_requests_and_old_ones_go_at_the_start(tmp_path: Path) -> None:
+    made = files(tmp_path)
+    for id in (ONE, TWO, RequestId("three")):
+        assert await made.put(id, b"x")
+    (folder(tmp_path) / "cut.new").write_bytes(b"half")
+    again = files(tmp_path)
+    for path in folder(tmp_path).iterdir():
+        os.utime(path, (NOW_S, NOW_S))
+    again.forget([ONE], NOW_S + MEDIA_KEPT_S - 1)
+    assert [await again.get(id) for id in (ONE, TWO)] == [None, b"x"]
+    assert len(list(folder(tmp_path).iterdir())) == 2
+    again.forget([], NOW_S + MEDIA_KEPT_S + 1)
+    assert await again.get(TWO) is None
+    assert list(folder(tmp_path).iterdir()) == []
+
+
+async def test_a_file_that_has_gone_is_no_media(tmp_path: Path) -> None:
+    made = files(tmp_path)
+    assert await made.put(ONE, b"x")
+    for path in folder(tmp_path).iterdir():
+        path.unlink()
+    assert await made.get(ONE) is None
+    made.drop([ONE])
+
+
+async def test_a_disk_that_refuses_is_a_store_that_is_away(tmp_path: Path) -> None:
+    folder(tmp_path).write_text("a file in place of the folder")
+    with pytest.raises(StoreUnavailableError, match="media in"):
+        await files(tmp_path).put(ONE, b"x")

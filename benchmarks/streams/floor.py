@@ -15,7 +15,7 @@ import orjson
 import uvloop
 
 from qlm.agents.engines.http.client import StreamClient
-from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.agents.engines.vllm.stream import EngineStream
 from qlm.domain.ids import TokenIds
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

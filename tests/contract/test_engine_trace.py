@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from qlm.agents.engines.command import VllmSettings, vllm_command
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from support.gateway import until

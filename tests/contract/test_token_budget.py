@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from qlm.agents.engines.command import VllmSettings, vllm_command
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
 from support import vllm_cpu
 from support.needs import need

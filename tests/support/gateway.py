@@ -18,8 +18,8 @@ import orjson
 import uvicorn
 from starlette.applications import Starlette
 
-from qlm.agents.engines.vllm_prompt import read_prompt
-from qlm.agents.engines.vllm_stream import read_logprobs
+from qlm.agents.engines.vllm.prompt import read_prompt
+from qlm.agents.engines.vllm.stream import read_logprobs
 from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile

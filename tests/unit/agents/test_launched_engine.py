@@ -8,7 +8,7 @@ import pytest
 
 from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.launched import LaunchedEngine
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.shell.tasks import end_tasks
 from support.gateway import until

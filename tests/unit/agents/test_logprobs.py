@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from qlm.agents.core.events import Appended, GenerationEnded, Progress
-from qlm.agents.engines.vllm_prompt import read_prompt
-from qlm.agents.engines.vllm_stream import EngineStream, read_logprobs
+from qlm.agents.engines.vllm.prompt import read_prompt
+from qlm.agents.engines.vllm.stream import EngineStream, read_logprobs
 from qlm.domain.actions import Append, RestoreRequest, Return
 from qlm.domain.errors import EngineGarbledError, InvalidValueError
 from qlm.domain.formats.extensions import RequestExtensions

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.agents.engines.vllm_client import VllmEngine
-from qlm.agents.engines.vllm_stream import EVENT_BYTES_MAX, EngineStream
+from qlm.agents.engines.vllm.client import VllmEngine
+from qlm.agents.engines.vllm.stream import EVENT_BYTES_MAX, EngineStream
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import TOKEN_ID_MAX
 from qlm.domain.ports.engine import CallObjective, Engine, EngineCall, EngineChunk

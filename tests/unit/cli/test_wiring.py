@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.fleet import InstanceConfig, ModelConfig

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from qlm.agents.engines.proof import prove_token
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.domain.errors import EngineGarbledError, EngineUnavailableError
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling

@@ -10,7 +10,7 @@ from qlm.agents.engines.attached import PROBES_MISSED_MAX, wait_unhealthy
 from qlm.agents.engines.command import EngineCommand
 from qlm.agents.engines.page_cache import WeightsCache
 from qlm.agents.engines.process import EngineProcess
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.shell.tasks import end_tasks
 

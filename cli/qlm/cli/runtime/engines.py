@@ -22,7 +22,7 @@ from qlm.agents.engines.launched import LaunchedEngine
 from qlm.agents.engines.model_host import ManagedEngine, ModelHost
 from qlm.agents.engines.page_cache import EmulatedWeights, PageCachedWeights, WeightsCache
 from qlm.agents.engines.scheduler_path import scheduler_path
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.cli.config.fleet import InstanceConfig, ModelConfig
 from qlm.cli.config.settings import Config

@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.profiling.admission import Window, measure_windows, with_admission
 from qlm.cli.profiling.facts import Facts, Identity, build_profile, facts_of, given_facts, physics_of

@@ -37,8 +37,8 @@ from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.http.chunks import chunks_of
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import LostError
-from qlm.agents.engines.vllm_prompt import read_prompt
-from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.agents.engines.vllm.prompt import read_prompt
+from qlm.agents.engines.vllm.stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk

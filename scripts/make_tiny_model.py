@@ -2,7 +2,8 @@
 
 Run it with the Python of .venv-vllm:  .venv-vllm/bin/python scripts/make_tiny_model.py DIR [--seed N]
 
-With --talks its weights are not random (`talking_model`): its answers end, and it calls tools.
+With --kind talks its weights are not random (`talking_model`): its answers end, and it calls tools. With
+--kind sees it takes images (`seeing_model`).
 
 The same seed gives the same files. Two seeds give two models that answer differently and share a tokenizer.
 A folder that already holds the wanted model is left alone.
@@ -16,7 +17,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import talking_model  # type: ignore[import-not-found]  # it lies beside this file
+import seeing_model  # type: ignore[import-not-found]  # they lie beside this file
+import talking_model  # type: ignore[import-not-found]
 
 VOCABULARY = 2000
 SPECIAL_TOKENS = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"]
@@ -89,6 +91,21 @@ def make_tokenizer(folder: Path) -> None:
     wrapped.save_pretrained(folder)
 
 
+LLAMA = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    # Ten times the usual spread: at the usual one the best two tokens are nearly tied, so rounding
+    # decides, and 200 greedy tokens hold 9 different ones; here they hold about 185.
+    "initializer_range": 0.2,
+}
+
+
 def make_weights(folder: Path, seed: int) -> None:
     """Save a four-layer Llama with grouped-query attention and random weights."""
     import torch
@@ -97,21 +114,7 @@ def make_weights(folder: Path, seed: int) -> None:
 
     logging.disable_progress_bar()
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        bos_token_id=0,
-        eos_token_id=1,
-        # Ten times the usual spread: at the usual one the best two tokens are nearly tied, so rounding
-        # decides, and 200 greedy tokens hold 9 different ones; here they hold about 185.
-        initializer_range=0.2,
-    )
-    model = LlamaForCausalLM(config)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, **LLAMA))
     model.to(torch.bfloat16).save_pretrained(folder)
 
 
@@ -124,11 +127,17 @@ def main() -> None:
         "folder", type=Path, metavar="DIR", help="where the model goes; replaced if it differs"
     )
     parser.add_argument("--seed", type=int, default=0, help="decides the weights (default 0)")
-    parser.add_argument("--talks", action="store_true", help="write answers that end, and call tools")
+    parser.add_argument(
+        "--kind",
+        choices=["plain", "talks", "sees"],
+        default="plain",
+        help="plain: endless answers; talks: answers end, and it calls tools; sees: it takes images",
+    )
     arguments = parser.parse_args()
     folder: Path = arguments.folder.resolve()
-    options = f" seed {arguments.seed}{' talks' if arguments.talks else ''}\n"
-    sources = b"".join(Path(file).read_bytes() for file in (__file__, talking_model.__file__))
+    options = f" seed {arguments.seed} {arguments.kind}\n"
+    modules = (__file__, talking_model.__file__, seeing_model.__file__)
+    sources = b"".join(Path(file).read_bytes() for file in modules)
     made_by = hashlib.sha256(sources).hexdigest() + options
     stamp = folder / ".made-by"
     if stamp.exists() and stamp.read_text() == made_by:
@@ -139,8 +148,10 @@ def main() -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         make_tokenizer(fresh)
-        if arguments.talks:
+        if arguments.kind == "talks":
             talking_model.make(fresh)
+        elif arguments.kind == "sees":
+            seeing_model.make(fresh, LLAMA, arguments.seed)
         else:
             make_weights(fresh, arguments.seed)
         (fresh / stamp.name).write_text(made_by)

@@ -49,7 +49,7 @@ def tiny_vllm() -> Iterator[tuple[dict[str, Any], Models]]:
         "--tool-strict-level",
         "parameter",
     ]
-    path = tiny_model(talks=True)
+    path = tiny_model(kind="talks")
     options = VllmOptions(
         model=path, max_model_len=_AGENTS_CONTEXT, kv_cache_bytes=256 * 2**20, extra_args=tuple(parsers)
     )

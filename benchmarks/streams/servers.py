@@ -148,7 +148,7 @@ def vllm_arms() -> Iterator[list[Arm]]:
         tier_port, tier_group = _render_tier(stack, folder / EMBEDDED)
         model = {
             "engine": "vllm",
-            "path": str(tiny_model(talks=True)),
+            "path": str(tiny_model(kind="talks")),
             "profile": "mistral-7b",
             "render": {"url": f"http://127.0.0.1:{tier_port}"},
         }
@@ -162,7 +162,7 @@ def vllm_arms() -> Iterator[list[Arm]]:
 def _vllm(stack: contextlib.ExitStack, folder: Path) -> VllmServer:
     folder.mkdir()
     options = VllmOptions(
-        model=tiny_model(talks=True),
+        model=tiny_model(kind="talks"),
         served_model_name=MODEL,
         max_model_len=_CONTEXT,
         max_num_seqs=_VLLM_SEQS_MAX,
@@ -181,7 +181,7 @@ def _render_tier(stack: contextlib.ExitStack, folder: Path) -> tuple[int, int]:
         str(PYTHON.with_name("vllm")),
         "launch",
         "render",
-        str(tiny_model(talks=True)),
+        str(tiny_model(kind="talks")),
         "--host",
         "127.0.0.1",
     ]

@@ -5,12 +5,21 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from qlm.gateway.api.bodies.content_parts import (
+    AudioData,
+    AudioUrlPart,
+    ImagePart,
+    InputAudioPart,
+    MediaAddress,
+    TextPart,
+    VideoPart,
+)
 from qlm.gateway.api.bodies.files import Lifetime
 from qlm.gateway.api.bodies.parts import SloBody, StreamOptions, TaskBody
 from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.lateness import LATE_MS, MET
-from qlm.gateway.api.messages import Message, TextPart
+from qlm.gateway.api.messages import Message
 from qlm.gateway.api.messages_api import body as messages_api
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.rendered_fields import (
@@ -60,7 +69,13 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     SloBody: "`slo`",
     TaskBody: "`slo.task`",
     Message: "`messages[]`",
-    TextPart: "`messages[].content[]`",
+    TextPart: "`messages[].content[]` of type `text`",
+    ImagePart: "`messages[].content[]` of type `image_url`",
+    AudioUrlPart: "`messages[].content[]` of type `audio_url`",
+    VideoPart: "`messages[].content[]` of type `video_url`",
+    InputAudioPart: "`messages[].content[]` of type `input_audio`",
+    MediaAddress: "`image_url`, `audio_url` and `video_url` of a part",
+    AudioData: "`input_audio` of a part",
     ToolCall: "`messages[].tool_calls[]`",
     ToolFunction: "`messages[].tool_calls[].function`",
     Tool: "`tools[]`",

@@ -4,12 +4,13 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pydantic import BaseModel
 
+from qlm.gateway.api.bodies.content_parts import MEDIA_KINDS
 from qlm.gateway.api.errors import shown
-from qlm.gateway.api.messages import NO_MEDIA, TextPart
+from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.rendered_fields import RENDERED
 from qlm.gateway.api.responses_api.body import NEUTRAL as RESPONSE
@@ -87,15 +88,10 @@ def request_fields_page() -> str:
 
 def _content_parts() -> Iterator[str]:
     yield "## Content parts of messages"
-    yield f"In requests to `/v1/chat/completions`, by their `type`. Why media are refused: {NO_MEDIA}."
-    supported = get_args(TextPart.model_fields["type"].annotation)
-    yield table(
-        ("type", "QLM"),
-        [
-            (f"`{kind}`", Treatment.HONOURED if kind in supported else "refused by name")
-            for kind in LISTED["parts"]
-        ],
-    )
+    yield f"In requests to `/v1/chat/completions`, by their `type`: {OTHER_MEDIA}."
+    treated = dict.fromkeys(MEDIA_KINDS, Treatment.RENDERED) | {"text": Treatment.HONOURED}
+    parts = [(f"`{kind}`", treated.get(kind, "refused by name")) for kind in LISTED["parts"]]
+    yield table(("type", "QLM"), parts)
 
 
 def _section(route: str, body: type[BaseModel], neutral: Mapping[str, tuple[object, ...]]) -> Iterator[str]:

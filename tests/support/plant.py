@@ -63,6 +63,7 @@ class ScriptedEngine:
         tokens_max: It pauses once it has made this many tokens, until the number grows.
         abort_fails: Aborts raise, and have no effect.
         running: Call ids in its batch.
+        calls: All calls so far.
     """
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class ScriptedEngine:
         self.abort_fails = False
         self.aborts = 0
         self.running: dict[str, asyncio.Event] = {}
+        self.calls: list[EngineCall] = []
         self.made = 0
         self.starts = 0
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -85,6 +87,7 @@ class ScriptedEngine:
 
     async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
         assert call.call_id not in self.running
+        self.calls.append(call)
         dead, aborted = self._dead, asyncio.Event()
         self.running[call.call_id] = aborted
         # A prompt is 1, 2, 3, 4; what follows are tokens of an earlier leg.

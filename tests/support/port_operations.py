@@ -24,13 +24,14 @@ OF_BATCHES: Final = {"store": {"add_end", "claim_ends", "settle_end"}}
 """Operations that batches and webhooks call (tests/integration/test_batches_injected.py)."""
 
 OF_OTHERS: Final = {
-    "store": {"report_unplaced", "close"},
+    "store": {"report_unplaced", "close", "put_media", "media"},
     "broker": {"delete_unused", "close"},
     "engine": {"close"},
     "unit": {"prefetch", "drop_prefetched"},
 }
-"""Operations of Ray's supervisor (tests/unit/agents/test_ray_supervisor.py), of rare runs of a controller's
-reconciler (tests/unit/controller/test_reconciler.py), of swaps ahead of time
+"""Operations of Ray's supervisor (tests/unit/agents/test_ray_supervisor.py), of prompts with images
+(tests/integration/gateway_rendered/test_gateway_media.py, tests/unit/agents/test_media.py), of rare runs of a
+controller's reconciler (tests/unit/controller/test_reconciler.py), of swaps ahead of time
 (tests/unit/agents/test_model_host.py), and of the end (tests/unit/cli/test_backends_end.py,
 tests/unit/agents/test_launched_engine.py)."""
 

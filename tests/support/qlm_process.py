@@ -47,6 +47,7 @@ class QlmProcess:
         self.port: int = config.get("http", {}).get("port", 0)
         self.url = f"http://127.0.0.1:{self.port}"
         self.name = name
+        self.folder = folder
         self._file = folder / f"{name}.yaml"
         self._config = dict(config)
         argv = [str(program), *arguments, "--config", str(self._file)]

@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from ipaddress import ip_network
 
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 from qlm.gateway.http.server import create_server
 from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.media.links import Links
 from qlm.gateway.render.rendering import RenderTier, RenderTiers
 from qlm.simulator.emulation.render import render_app
 from qlm.simulator.engine.generation import hashed_generation
@@ -32,8 +34,10 @@ async def emulated_tiers(*models: str, reasons: bool = False) -> AsyncIterator[R
 async def tiers_at(url: str, *models: str, reasons: bool = False) -> AsyncIterator[RenderTiers]:
     """Use a render tier that runs already."""
     clients = {model: RenderClient(url, model, SystemClock()) for model in models}
+    links = Links(networks=[ip_network("127.0.0.1/32")])
     try:
-        yield {model: RenderTier(client, reasons) for model, client in clients.items()}
+        yield {model: RenderTier(client, reasons, links) for model, client in clients.items()}
     finally:
+        await links.close()
         for client in clients.values():
             await client.close()

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from support.ports import free_port
 from support.process import ServerProcess
@@ -56,20 +57,21 @@ def missing() -> str | None:
     return None if found else f"vLLM ({kind}) is not installed (scripts/install_vllm_{kind}.sh does it)"
 
 
-def tiny_model(seed: int = 0, *, talks: bool = False) -> Path:
+def tiny_model(seed: int = 0, kind: Literal["plain", "talks", "sees"] = "plain") -> Path:
     """Return the folder of the tiny model with this seed, making it on first use (6 s).
 
     Args:
         seed: Decides the weights.
-        talks: Its answers end, and it calls tools that a user names; its weights are not random.
+        kind: `talks`: its answers end, and it calls tools that a user names; its weights are not random.
+            `sees`: it takes images.
     """
-    folder = ROOT / f"build/tiny-model-{seed}{'-talks' if talks else ''}"
+    folder = ROOT / f"build/tiny-model-{seed}{'' if kind == 'plain' else f'-{kind}'}"
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / ".tiny-model.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist ask at the same moment
         script = ROOT / "scripts/make_tiny_model.py"
         made = subprocess.run(
-            [PYTHON, script, folder, "--seed", str(seed), *(["--talks"] if talks else [])],
+            [PYTHON, script, folder, "--seed", str(seed), "--kind", kind],
             capture_output=True,
             text=True,
             check=False,

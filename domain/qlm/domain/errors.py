@@ -90,5 +90,9 @@ class EngineGarbledError(EngineUnavailableError):
     """The engine sent what no engine sends: its answer cannot be read."""
 
 
+class MediaLostError(QlmError):
+    """The store has the images, sound or video of a prompt no more: it was emptied since."""
+
+
 class EngineRefusedError(QlmError):
     """The engine refused one request for good (HTTP 4xx); retrying cannot help."""

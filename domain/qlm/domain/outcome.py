@@ -15,9 +15,10 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     """The deadline passed, and the request asked to be dropped then."""
     ENGINE_LOST = "engine_lost"
-    """The engine died during a request that cannot be resumed exactly; safe to retry."""
+    """The engine died during a request that cannot be resumed exactly, and to generate it again gave other
+    tokens; safe to retry."""
     OUTPUT_LOST = "output_lost"
-    """Output that a client has received, or waits for, was lost; safe to retry."""
+    """Output that a client has received, or what the store held of its prompt, was lost; safe to retry."""
     REFUSED = "refused_by_engine"
     """The engine refused the request for good; a retry cannot help."""
     FAILED = "failed"

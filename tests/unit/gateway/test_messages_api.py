@@ -8,7 +8,7 @@ import pytest
 
 from qlm.domain.outcome import Outcome
 from qlm.gateway.api.errors import ApiError, from_outcome
-from qlm.gateway.api.messages import NO_MEDIA
+from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.messages_api.blocks import chat_messages
 from qlm.gateway.api.messages_api.body import parse_messages
 from qlm.gateway.api.messages_api.chat import as_chat
@@ -131,11 +131,47 @@ def test_a_body_becomes_a_chat() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["image", "document"])
-def test_an_image_is_refused_with_the_reason(kind: str) -> None:
-    with pytest.raises(ApiError, match=f"{kind}.*{NO_MEDIA}") as caught:
-        chat_messages([{"role": "user", "content": [{"type": kind, "source": {}}]}])
+def test_a_document_is_refused_with_the_reason() -> None:
+    with pytest.raises(ApiError, match=f"document.*{OTHER_MEDIA}") as caught:
+        chat_messages([{"role": "user", "content": [{"type": "document", "source": {}}]}])
     assert caught.value.param == "messages[0].content[0].type"
+
+
+def image(data: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def part_of(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def test_images_become_parts_and_those_of_results_follow_them() -> None:
+    by_url = {"type": "image", "source": {"type": "url", "url": "https://example.com/a"}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t",
+        "content": [{"type": "text", "text": "b"}, image("AA==")],
+    }
+    blocks = [{"type": "text", "text": "a"}, image("BB=="), result, by_url]
+    assert chat_messages([{"role": "user", "content": blocks}]) == [
+        {"role": "tool", "tool_call_id": "t", "content": "b"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "a"},
+                part_of("data:image/png;base64,BB=="),
+                part_of("data:image/png;base64,AA=="),
+                part_of("https://example.com/a"),
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize("source", [None, {}, {"type": "file", "file_id": "a"}, {"type": "url", "url": 5}])
+def test_an_image_without_a_known_source_is_refused(source: object) -> None:
+    with pytest.raises(ApiError, match="source is") as caught:
+        chat_messages([{"role": "user", "content": [{"type": "image", "source": source}]}])
+    assert caught.value.param == "messages[0].content[0].source"
 
 
 @pytest.mark.parametrize("content", [[], [5], None, 7])

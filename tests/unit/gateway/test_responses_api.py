@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.outcome import Outcome
 from qlm.gateway.api.errors import ApiError, from_outcome, unavailable
-from qlm.gateway.api.messages import NO_MEDIA
 from qlm.gateway.api.renamed import renamed
 from qlm.gateway.api.responses_api.body import parse_response
 from qlm.gateway.api.responses_api.chat import as_chat
@@ -129,10 +128,35 @@ def test_a_part_whose_type_is_no_text_is_named(kind: object) -> None:
         chat_messages([{"role": "user", "content": [{"type": kind, "text": "a"}]}])
 
 
-def test_an_image_is_refused_with_the_reason() -> None:
-    with pytest.raises(ApiError, match=f"'?input_image.*{NO_MEDIA}") as caught:
-        chat_messages([{"role": "user", "content": [{"type": "input_image", "image_url": "a"}]}])
-    assert caught.value.param == "input[0].content[0].type"
+def test_an_image_becomes_a_part() -> None:
+    parts = [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_image", "image_url": "https://example.com/a", "detail": "auto"},
+    ]
+    assert chat_messages([{"role": "user", "content": parts}]) == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "https://example.com/a"}},
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "part", "where"),
+    [
+        ("user", {"type": "input_file", "file_id": "a"}, "type"),
+        ("user", {"type": "input_image", "file_id": "a"}, "file_id"),
+        ("user", {"type": "input_image"}, "image_url"),
+        ("assistant", {"type": "input_image", "image_url": "a"}, "type"),
+    ],
+)
+def test_other_media_are_refused_by_name(role: str, part: dict[str, str], where: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        chat_messages([{"role": role, "content": [part]}])
+    assert caught.value.param == f"input[0].content[0].{where}"
 
 
 def test_a_body_becomes_a_chat() -> None:

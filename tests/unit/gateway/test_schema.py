@@ -1,9 +1,10 @@
 import pytest
 
 from qlm.gateway.api.bodies.constraints import completion_grammar
+from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
 from qlm.gateway.api.bodies.json_object import DEPTH_MAX, parse_json
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
+from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.schema import parse_chat, parse_completion
 
 COMPLETION = {"model": "m", "prompt": "Once"}
@@ -191,8 +192,19 @@ def test_content_may_be_parts_of_text() -> None:
     cached = {"cache_control": {"type": "ephemeral"}}
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **cached}]
     body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
-    assert isinstance(body.messages[0].content, list)
-    assert [part.text for part in body.messages[0].content] == ["a", "b"]
+    assert (body.messages[0].text, body.needs_render) == ("a\nb", None)
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
+SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+
+
+@pytest.mark.parametrize("part", [IMAGE, SOUND, {**IMAGE, "cache_control": {}}])
+def test_media_need_a_render_tier(part: dict[str, object]) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": [part]}]
+    body = parse_chat(CHAT | {"messages": messages})
+    assert body.needs_render == "messages[1].content"
+    assert [each.type for each in body.messages[1].media] == [part["type"]]
 
 
 @pytest.mark.parametrize(
@@ -210,17 +222,30 @@ def test_a_wrong_message_is_refused_with_its_path(message: object, param: str) -
     assert refusal_of_chat(messages=[message]).param == param
 
 
-@pytest.mark.parametrize("kind", sorted(MEDIA_PARTS))
-def test_media_are_refused_by_their_kind_and_why(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(OTHER_KINDS))
+def test_other_kinds_of_parts_are_refused_by_name(kind: str) -> None:
     text = {"type": "text", "text": "a"}
     error = refusal_of_chat(messages=[{"role": "user", "content": [text, {"type": kind, "uuid": "b"}]}])
     assert error.param == "messages[0].content"
-    assert error.message.endswith(f"parts of type text, not {kind}: {NO_MEDIA}")
+    assert error.message.endswith(f"; not {kind}: {OTHER_MEDIA}")
 
 
-def test_media_without_a_type_are_refused_by_their_field() -> None:
-    error = refusal_of_chat(messages=[{"role": "user", "content": [{"image_url": "https://example.com/a"}]}])
-    assert f"not image_url: {NO_MEDIA}" in error.message
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"image_url": {"url": "https://example.com/a"}},
+        {**IMAGE, "uuid": "of another tenant"},
+        {"type": "image_url", "image_url": "https://example.com/a"},
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "../x"}},
+        {"type": "image_url", "image_url": {"url": ""}},
+    ],
+)
+def test_a_wrong_part_is_refused(part: dict[str, object]) -> None:
+    error = refusal_of_chat(messages=[{"role": "user", "content": [part]}])
+    assert (error.param, '{"type": "image_url", "image_url": {"url": "..."}}' in error.message) == (
+        "messages[0].content",
+        True,
+    )
 
 
 VLLM_SHARED: dict[str, object] = {

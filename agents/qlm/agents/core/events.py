@@ -47,9 +47,9 @@ class GenerationEnded:
 
     Attributes:
         call_id: Its engine call.
-        finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died) or `garbled` (its
-            answer cannot be read).
-        detail: Message of the engine with `refused`, `lost` and `garbled`.
+        finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died), `garbled` (its
+            answer cannot be read) or `media_lost` (the store has the media of the prompt no more).
+        detail: Message of the engine with `refused`, `lost` and `garbled`; the reason with `media_lost`.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reported them.
     """
 

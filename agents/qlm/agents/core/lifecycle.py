@@ -36,6 +36,7 @@ class Cause(StrEnum):
     TOO_LARGE = "it needs more than the whole KV cache"
     FINISHED = "the generation finished by itself"
     REFUSED = "the engine refused the request"
+    MEDIA_LOST = "the store has the media of its prompt no more"
     STOPPED = "the wait is over; what was decided before still holds"
     LOST = "the engine broke off the generation"
     DIVERGED = "it was generated again from its prompt, and other tokens came than before"
@@ -62,6 +63,7 @@ class Step(NamedTuple):
 _CLOSE_ENGINE_CALL: Final = {
     Cause.FINISHED: Step(Phase.CLOSING, Disposition.END),
     Cause.REFUSED: Step(Phase.CLOSING, Disposition.END, Outcome.REFUSED),
+    Cause.MEDIA_LOST: Step(Phase.CLOSING, Disposition.END, Outcome.OUTPUT_LOST),
     Cause.LOST: Step(Phase.CLOSING, Disposition.RETURN),
     Cause.DIVERGED: Step(Phase.CLOSING, Disposition.END, Outcome.ENGINE_LOST),
     Cause.LOST_TOO_OFTEN: Step(Phase.CLOSING, Disposition.END, Outcome.FAILED),
@@ -183,6 +185,8 @@ def generation_ended(
             advance(requests, tracked, Cause.FINISHED, outcome=Outcome(event.finish))
         case "refused":
             advance(requests, tracked, Cause.REFUSED, why=event.detail)
+        case "media_lost":
+            advance(requests, tracked, Cause.MEDIA_LOST, why=event.detail)
         case "lost" | "garbled" if not tracked.ended:
             _engine_lost(requests, tracked, event.detail)
         case "abort" if tracked.phase is Phase.RUNNING:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -10,10 +11,19 @@ from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
-from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
-from qlm.domain.ids import InstanceId, TokenIds
+from qlm.domain.errors import (
+    EngineGarbledError,
+    EngineRefusedError,
+    EngineUnavailableError,
+    MediaLostError,
+    QlmError,
+    StoreUnavailableError,
+)
+from qlm.domain.formats.media import media_digest
+from qlm.domain.ids import InstanceId, RequestId, TokenIds
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk, PushEngine
+from qlm.domain.ports.media import MediaReader
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.loop_lateness import LoopLateness
@@ -23,6 +33,8 @@ log = logging.getLogger("qlm.agents")
 
 WATCHED_MIN: Final = 16
 """Generations from which on the lateness of the loop is read; tokens of fewer are written at once."""
+
+_MEDIA_RETRY_S: Final = 0.5
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -36,6 +48,7 @@ class Generations:
     Args:
         post: Receives tokens and ends as events, those of one call together.
         spawn: Starts a task that ends with the agent.
+        media: The media of prompts.
 
     Attributes:
         closing: The agent is ending: generations cancelled from now on post no event.
@@ -51,8 +64,10 @@ class Generations:
         on_submitted: OnSubmitted | None,
         tracer: Tracer | None,
         faults: FaultLog,
+        media: MediaReader,
     ) -> None:
         self.closing = False
+        self._media = media
         self._instance = instance
         self._host = host
         self._clock = clock
@@ -77,7 +92,7 @@ class Generations:
         if tracked is not None and self._tracer is not None:
             span = begin_generation(self._tracer, tracked, call, self._instance, self._clock.now_ns())
             call = span.call
-        self._tasks[call.call_id] = self._spawn(self._run(call, span))
+        self._tasks[call.call_id] = self._spawn(self._run(call, span, tracked))
         self._lateness.watch(on=len(self._tasks) >= WATCHED_MIN)
 
     async def abort(self, call_ids: tuple[str, ...], *, cut: bool = False) -> None:
@@ -95,9 +110,13 @@ class Generations:
                 return
         await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
 
-    async def _run(self, call: EngineCall, span: GenerationSpan | None) -> None:
+    async def _run(
+        self, call: EngineCall, span: GenerationSpan | None, tracked: TrackedRequest | None
+    ) -> None:
         finish, detail, cached_tokens = "abort", "", None
         try:
+            if call.sampling.media and tracked is not None:
+                call = await self._with_media(call, tracked.id)
             engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
@@ -106,9 +125,7 @@ class Generations:
             if last is not None:
                 # It says what the engine did not compute.
                 finish, cached_tokens = last.finish or finish, last.cached_tokens
-        except EngineRefusedError as error:
-            finish, detail = "refused", str(error)
-        except EngineUnavailableError as error:
+        except (MediaLostError, EngineRefusedError, EngineUnavailableError) as error:
             finish, detail = _finish_of(error), str(error)
         except asyncio.CancelledError:
             if self.closing:
@@ -124,6 +141,23 @@ class Generations:
         )
         if not self.closing:
             self._turn_ends(ended)
+
+    async def _with_media(self, call: EngineCall, id: RequestId) -> EngineCall:
+        """Return a call with the media of its prompt; a store that is away is waited for.
+
+        Raises:
+            MediaLostError: The store has them no more, or those of another request.
+        """
+        while True:
+            try:
+                data = await self._media.media(id)
+            except StoreUnavailableError as error:
+                self._faults.note(log, error, "%s: media cannot be read", self._instance)
+                await asyncio.sleep(_MEDIA_RETRY_S)
+                continue
+            if data is None or media_digest(data) != call.sampling.media:
+                raise MediaLostError("the store has the media of this request no more; send it again")
+            return replace(call, media=data)
 
     def _take(self, span: GenerationSpan, call_id: str, chunk: EngineChunk) -> None:
         if chunk.token_ids:
@@ -199,5 +233,12 @@ async def _fail(error: Exception) -> None:
     raise error
 
 
-def _finish_of(error: EngineUnavailableError) -> str:
-    return "garbled" if isinstance(error, EngineGarbledError) else "lost"
+def _finish_of(error: QlmError) -> str:
+    match error:
+        case MediaLostError():
+            return "media_lost"
+        case EngineRefusedError():
+            return "refused"
+        case EngineGarbledError():
+            return "garbled"
+    return "lost"

@@ -109,7 +109,8 @@ class AgentRunner:
         self._events: deque[tuple[Event, ...]] = deque()
         self._receiving = False
         self._generations = Generations(
-            self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
+            *(self._instance, host, clock, self.post, self._spawn),
+            *(on_submitted, tracer, faults, store),
         )
         self._appends = Appends(self._instance, store, faults, self.post, self._spawn)
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)

@@ -31,6 +31,7 @@ from qlm.cli.config.serving import (
 )
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
+from qlm.cli.rendering.section import MediaConfig
 from qlm.cli.starter.built_in import EMULATED
 from qlm.cli.webhooks.section import WebhooksConfig
 from qlm.domain.shown import shown, without_passwords
@@ -85,6 +86,7 @@ class Config(ConfigSection):
         limits: Limits, defaults and timeouts of the gateway.
         results: Ended requests that stay known.
         files: Files and batches of clients.
+        media: Images, sound and video in prompts.
         webhooks: Programs that are notified of the ends of responses and batches.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
@@ -115,6 +117,7 @@ class Config(ConfigSection):
     limits: LimitsConfig = LimitsConfig()
     results: ResultsConfig = ResultsConfig()
     files: FilesConfig = FilesConfig()
+    media: MediaConfig = MediaConfig()
     webhooks: WebhooksConfig = WebhooksConfig()
     profiles: tuple[Path, ...] = ()
     monitor: MonitorConfig = MonitorConfig()

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.http.server import create_server, running
 from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.media.links import Links
 from qlm.gateway.render.rendering import RenderTier, RenderTiers
 
 _KILL_S: Final = 1.0
@@ -44,6 +46,8 @@ async def render_tiers(
     async with AsyncExitStack() as stack:
         emulated = any(model.engine == "emulated" and _url(model) is None for model in config.models)
         emulated_url = await stack.enter_async_context(_emulated()) if emulated else None
+        links = Links(config.media, [ip_network(each) for each in config.media.allowed_networks])
+        stack.push_async_callback(links.close)
         tiers = {}
         for model in config.models:
             render = model.render or _DEFAULTS
@@ -54,7 +58,7 @@ async def render_tiers(
             stack.push_async_callback(client.close)
             if url is None:
                 await stack.enter_async_context(_launched(config, model, render, client, restarts))
-            tiers[str(model.id)] = RenderTier(client, render.reasons)
+            tiers[str(model.id)] = RenderTier(client, render.reasons, links)
         yield tiers
 
 

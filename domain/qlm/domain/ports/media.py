@@ -21,7 +21,7 @@ class MediaReader(Protocol):
 
 
 class MediaStore(MediaReader, Protocol):
-    """The media of requests that have not ended: the end of a request drops them."""
+    """The media of requests that have not ended: an end or a withdrawal drops them."""
 
     async def put_media(self, id: RequestId, data: bytes) -> bool:
         """Store the media of a request that is about to be queued, for at most `MEDIA_KEPT_S`.
@@ -33,13 +33,5 @@ class MediaStore(MediaReader, Protocol):
 
         Raises:
             StoreUnavailableError: They may not be stored.
-        """
-        ...
-
-    async def drop_media(self, id: RequestId) -> None:
-        """Drop the media of a request that was not queued.
-
-        Raises:
-            StoreUnavailableError: They may still be stored.
         """
         ...

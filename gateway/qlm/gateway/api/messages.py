@@ -1,22 +1,18 @@
 """Messages of a conversation, as clients send them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from qlm.gateway.api.bodies.content_parts import MEDIA_KINDS, OTHER_KINDS, ContentPart, MediaPart, TextPart
 from qlm.gateway.api.rendered_fields import ToolCall
 
-CONTENT: Final = "a string or a list of parts of type text"
-MEDIA_PARTS: Final = frozenset(
-    {
-        "audio_embeds", "audio_url", "document", "file", "image", "image_embeds", "image_pil", "image_url",
-        "input_audio", "input_file", "input_image", "prompt_embeds", "video_embeds", "video_url",
-    }
-)  # fmt: skip
-"""Kinds of content parts other than text, of OpenAI, Anthropic and vLLM 0.32 (`MM_PARSER_MAP`)."""
-
-NO_MEDIA: Final = "images, audio, video and files are not supported, since a queued prompt is token ids alone"
+CONTENT: Final = (
+    'a string or a list of parts such as {"type": "text", "text": "..."} or '
+    '{"type": "image_url", "image_url": {"url": "..."}}; other types are input_audio, audio_url and video_url'
+)
+OTHER_MEDIA: Final = "files and embeddings are not supported"
 FORMER_REASONING: Final = "reasoning_content"
 
 
@@ -39,21 +35,15 @@ def as_sent_back(message: object) -> object:
     return fields if former is None else {"reasoning": former, **fields}
 
 
-class TextPart(_Strict):
-    """A content part; only text is supported."""
-
-    type: Literal["text"]  # Kind of part
-    text: str  # The text
-    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
-
-
 class Message(_Strict):
     """One message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
     # Text, or parts of it; null beside `tool_calls`
-    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = Field(None, validate_default=True)
+    content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
+        None, validate_default=True
+    )
     name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
     tool_call_id: str | None = None  # With role `tool`, the call that this message answers
     # Reasoning of an earlier answer, also under its former name `reasoning_content`; needs a render tier
@@ -62,35 +52,55 @@ class Message(_Strict):
 
     @field_validator("content", mode="before")
     @classmethod
-    def _no_media(cls, content: object) -> object:
+    def _no_other_kinds(cls, content: object) -> object:
         if isinstance(content, list) and (kinds := _other_kinds(content)):
-            raise ValueError(f"{CONTENT}, not {', '.join(kinds)}: {NO_MEDIA}")
+            raise ValueError(f"{CONTENT}; not {', '.join(kinds)}: {OTHER_MEDIA}")
         return content
 
     @field_validator("content")
     @classmethod
     def _text_or_calls(
-        cls, content: str | list[TextPart] | None, info: ValidationInfo
-    ) -> str | list[TextPart] | None:
+        cls, content: str | list[ContentPart] | None, info: ValidationInfo
+    ) -> str | list[ContentPart] | None:
         if content is None and not info.data.get("tool_calls"):
             raise ValueError(CONTENT)
         return content
+
+    @property
+    def text(self) -> str:
+        """Its text; text parts are joined by line feeds, as in vLLM."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or () if isinstance(part, TextPart))
+
+    @property
+    def media(self) -> Sequence[MediaPart]:
+        """Its parts other than text."""
+        if self.content is None or isinstance(self.content, str):
+            return ()
+        return [part for part in self.content if not isinstance(part, TextPart)]
 
     @property
     def rendered_field(self) -> str | None:
         """Name of a field for which it needs a render tier; None without one."""
         if self.role == "tool":
             return "role"
+        if self.media:
+            return "content"
         if not (self.tool_calls or self.tool_call_id or self.reasoning):
             return None
         return next(name for name in ("tool_calls", "tool_call_id", "reasoning") if getattr(self, name))
 
 
-def _names(part: dict[str, object]) -> Iterable[object]:
-    return (part["type"],) if "type" in part else part
-
-
 def _other_kinds(parts: Iterable[object]) -> list[str]:
-    """Return the kinds of media among content parts: by type, or by a field as in vLLM."""
-    named = (name for part in parts if isinstance(part, dict) for name in _names(part))
-    return list(dict.fromkeys(name for name in named if isinstance(name, str) and name in MEDIA_PARTS))
+    """Return the kinds of parts that are not supported: by type, or without one by a field as in vLLM."""
+    known = OTHER_KINDS.union(MEDIA_KINDS)
+    kinds: dict[str, None] = {}
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        if "type" in part:
+            kinds |= {kind: None for kind in (part["type"],) if isinstance(kind, str) and kind in OTHER_KINDS}
+        else:
+            kinds |= {f"{name} without a type": None for name in part if name in known}
+    return list(kinds)

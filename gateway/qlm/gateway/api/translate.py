@@ -206,17 +206,8 @@ def named_tenant(headers: Mapping[str, str]) -> str:
 
 
 def chat_messages(messages: list[Message]) -> list[ChatMessage]:
-    """Return the conversation; text parts of a message are joined by line feeds, as in vLLM."""
-    return [
-        ChatMessage(
-            role=each.role,
-            content=each.content
-            if isinstance(each.content, str)
-            else "\n".join(p.text for p in each.content or ()),
-            name=each.name,
-        )
-        for each in messages
-    ]
+    """Return the conversation as the chat template of a tokenizer takes it: text alone."""
+    return [ChatMessage(role=each.role, content=each.text, name=each.name) for each in messages]
 
 
 def _echo_text(body: Body, prompt_ids: TokenIds, served: ServedModel) -> str:

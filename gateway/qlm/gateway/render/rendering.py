@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from qlm.domain.formats.media import media_digest
 from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.bodies.constraints import grammar_text
@@ -12,6 +13,9 @@ from qlm.gateway.api.messages import FORMER_REASONING
 from qlm.gateway.api.rendered_fields import OF_PROMPT, RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.render.client import RenderClient
+from qlm.gateway.render.media.inlining import Inlined, inlined
+from qlm.gateway.render.media.links import Links
+from qlm.gateway.render.media.placeholders import media_of
 from qlm.gateway.render.state import PROMPT_TOKENS_MAX, RenderState, pack
 
 _OPTIONS: Final = (*RENDERED, "skip_special_tokens")
@@ -26,15 +30,18 @@ class Rendered:
         prompt_ids: The prompt.
         grammar: Constraint on the answer, for `Sampling.grammar`; empty for none.
         render_state: What derendering needs; None if the answer is plain text.
+        media: Its images, sound and video (`formats.media`); empty without any.
     """
 
     prompt_ids: TokenIds
     grammar: str = ""
     render_state: str | None = None
+    media: bytes = b""
 
     def applied(self, metadata: RequestMetadata) -> RequestMetadata:
-        """Return the metadata of a request with grammar and state."""
-        sampling = replace(metadata.sampling, grammar=self.grammar)
+        """Return the metadata of a request with grammar, digest of the media, and state."""
+        digest = media_digest(self.media) if self.media else ""
+        sampling = replace(metadata.sampling, grammar=self.grammar, media=digest)
         extensions = replace(metadata.extensions, render_state=self.render_state)
         return replace(metadata, sampling=sampling, extensions=extensions)
 
@@ -46,10 +53,12 @@ class RenderTier:
     Attributes:
         client: Its client.
         reasons: The model reasons: all its conversations go through the tier.
+        links: Fetches media; None if it takes none.
     """
 
     client: RenderClient
     reasons: bool = False
+    links: Links | None = None
 
 
 RenderTiers = Mapping[str, RenderTier]
@@ -81,13 +90,31 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
         beside = "tools" if body.tools else "a model that reasons"
         raise invalid("stop", f"stop is {shown(body.stop)}; expected null with {beside}", "unsupported_value")
     options = _options(plain) | {"model": model}
-    answer = await tier.client.render({**options, "messages": plain["messages"]})
+    given = await _inlined(tier, body, plain)
+    # Of media, their places alone are wanted: the engine makes its own of the data.
+    payload = {"mm_payload": "none"} if given.parts else {}
+    answer = await tier.client.render({**options, **payload, "messages": given.messages})
     prompt_ids, grammar = read_rendered(answer)
+    media = media_of(answer, prompt_ids, given.parts) if given.parts else b""
     if not derenders:
-        return Rendered(prompt_ids=prompt_ids, grammar=grammar)
+        return Rendered(prompt_ids=prompt_ids, grammar=grammar, media=media)
     kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
     read = {name: value for name, value in options.items() if name not in OF_PROMPT}
-    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=pack(RenderState(read, kept)))
+    state = pack(RenderState(read, kept))
+    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=state, media=media)
+
+
+async def _inlined(tier: RenderTier, body: ChatBody, plain: Mapping[str, Any]) -> Inlined:
+    if tier.links is not None:
+        return await inlined(body, plain["messages"], tier.links)
+    # No address of a client may reach a render tier: it would fetch anything.
+    for place, each in enumerate(body.messages):
+        if each.media:
+            where = f"messages[{place}].content"
+            raise invalid(
+                where, f"{where} has media; expected text: none are taken here", "unsupported_value"
+            )
+    return Inlined(plain["messages"], ())
 
 
 def _options(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ follows is the client's stream: `hub` feeds it, `resume` continues it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.tasks.memory import TaskCall, TaskKey, TaskMemory, call_again
 from qlm.gateway.render.rendering import RenderTiers, render
+from qlm.gateway.sessions.families.beside import ALONE, Beside, with_beside
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
 from qlm.gateway.sessions.load_watch import LoadWatch
@@ -48,33 +49,14 @@ class Prepared:
         metadata: The request without its prompt.
         request: The whole request if it is new; None if an earlier attempt queued it.
         grace_s: Time for which its client may be disconnected.
+        media: Images, sound and video of its prompt (`formats.media`); empty without any.
     """
 
     metadata: RequestMetadata
     request: Request | None
     grace_s: float
     state: RequestState = RequestState.QUEUED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """The other requests that a call makes (`families`).
-
-    Attributes:
-        requests: Their number.
-        prompt_tokens: Tokens of the further prompts.
-        prompts: Prompts of the call.
-        n: Answers to each prompt.
-    """
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    prompts: int = 1
-    n: int = 1
-
-
-ALONE: Final = Beside()
-"""A call with one answer."""
+    media: bytes = field(default=b"", repr=False)
 
 
 class Intake:
@@ -219,11 +201,12 @@ class Intake:
         if rendered is not None:
             metadata = rendered.applied(metadata)
         if beside is not ALONE:
-            metadata = _of_family(metadata, beside)
+            metadata = with_beside(metadata, beside)
         self._admit(metadata, beside)
         if arrival.task is not None:
             self._tasks.note_arrival(arrival.task, served.spec.id, now_ns)
-        return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
+        request, media = with_prompt(metadata, prompt_ids), b"" if rendered is None else rendered.media
+        return Prepared(metadata=metadata, request=request, grace_s=grace_s, media=media)
 
     def translate(
         self,
@@ -251,7 +234,7 @@ class Intake:
         )
         clusters = self._load.clusters()
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
-        return _of_family(metadata, made_beside)
+        return with_beside(metadata, made_beside)
 
     async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
         """Subscribe the client, and publish the request if it is new.
@@ -280,7 +263,9 @@ class Intake:
             ApiError: It could not be queued; nothing was accepted.
         """
         assert prepared.request is not None
-        await self._publisher.publish(prepared.request, prepared.metadata, subscription, _KINDS[mode])
+        await self._publisher.publish(
+            prepared.request, prepared.metadata, subscription, _KINDS[mode], prepared.media
+        )
 
     async def accept_detached(self, prepared: Prepared) -> None:
         """Publish the request, if it is new, of a client that does not wait.
@@ -297,7 +282,7 @@ class Intake:
             subscription = self._hub.subscribe(
                 metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=True
             )
-        await self._publisher.publish(request, metadata, subscription, "async")
+        await self._publisher.publish(request, metadata, subscription, "async", prepared.media)
 
     def _admit(self, metadata: RequestMetadata, beside: Beside) -> None:
         if (why := self._load.store_away()) is not None:
@@ -329,11 +314,6 @@ class Intake:
             return body.resume_grace_s
         limits = self._limits
         return limits.resume_grace_stream_s if returns else limits.resume_grace_plain_s
-
-
-def _of_family(metadata: RequestMetadata, beside: Beside) -> RequestMetadata:
-    extensions = replace(metadata.extensions, choice=0, choices=1 + beside.requests, prompts=beside.prompts)
-    return replace(metadata, extensions=extensions)
 
 
 def _refused(verdict: Refuse) -> ApiError:

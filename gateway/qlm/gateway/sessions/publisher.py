@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from qlm.broker.codec import RequestBody
-from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, QlmError
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
@@ -54,22 +54,30 @@ class Publisher:
         self._timeout_s = timeout_s
 
     async def publish(
-        self, request: Request, metadata: RequestMetadata, subscription: Subscription | None, kind: str
+        self,
+        request: Request,
+        metadata: RequestMetadata,
+        subscription: Subscription | None,
+        kind: str,
+        media: bytes = b"",
     ) -> None:
-        """Queue a request durably, then index it.
+        """Store the media of a request and queue it durably, then index it.
 
         Args:
             request: The request.
             metadata: The same without its prompt.
             subscription: The subscription of its client, if it waits; dropped if the request is not accepted.
             kind: Kind of answer, for the metrics: `stream`, `whole` or `async`.
+            media: Images, sound and video of the prompt; empty without any.
 
         Raises:
-            ApiError: The broker did not confirm, or at the same time another gateway accepted another body
-                under the same Idempotency-Key; nothing was accepted.
+            ApiError: The store or the broker did not confirm, or at the same time another gateway accepted
+                another body under the same Idempotency-Key; nothing was accepted.
         """
         incarnation = self._load.incarnation
         request = self._spans.begin(request)
+        if media:
+            await self._keep(metadata, media, subscription)
         await self._queue(request, metadata, subscription)
         forecast = self._load.forecast()
         expected = None if forecast is None else forecast.expected(metadata.cls, metadata.sampling.max_tokens)
@@ -87,6 +95,15 @@ class Publisher:
             doing, extra = "request %s is queued but not indexed yet", {"request_id": metadata.id}
             self._faults.note(_log, error, doing, metadata.id, extra=extra)
         self._count(metadata, subscription, kind, expected)
+
+    async def _keep(self, metadata: RequestMetadata, media: bytes, subscription: Subscription | None) -> None:
+        """Store media; of a request that is not queued after all, its withdrawal drops them."""
+        try:
+            kept = await self._store.put_media(metadata.id, media)
+        except QlmError as error:
+            raise self._not_accepted(metadata, subscription, from_qlm(error)) from error
+        if not kept:
+            raise self._not_accepted(metadata, subscription, key_reused(f"the {KEY_HEADER}"))
 
     async def _queue(
         self, request: Request, metadata: RequestMetadata, subscription: Subscription | None

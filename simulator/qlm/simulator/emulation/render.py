@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from qlm.simulator.emulation.render_parsing import Message, constraint_of, message_of, prompt_text
+from qlm.simulator.emulation.render_parsing import Message, message_of
+from qlm.simulator.emulation.rendered import rendered
 from qlm.simulator.emulation.server import JsonBytes
 from qlm.simulator.emulation.vllm_requests import VllmApiError, parse_body
 
@@ -30,18 +31,7 @@ def render_app() -> Starlette:
 
 
 async def _render(request: Request) -> Response:
-    body = await _body(request)
-    try:
-        constraint, prompt = constraint_of(body), prompt_text(body)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise VllmApiError(400, f"The request cannot be rendered: {error!r}.") from error
-    rendered = {
-        "request_id": f"chatcmpl-{secrets.token_hex(8)}",
-        "model": body.get("model"),
-        "token_ids": list(prompt.encode()),
-        "sampling_params": {"structured_outputs": constraint},
-    }
-    return JsonBytes(rendered)
+    return JsonBytes(rendered(await _body(request)))
 
 
 async def _derender(request: Request) -> Response:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.simulator.emulation.media import item_text
 from qlm.simulator.emulation.vllm_requests import VllmApiError
 
 _CALL: Final = re.compile(r'\[\{"name": "([^"]*)", "parameters": (.*)', re.DOTALL)
@@ -147,5 +148,5 @@ def _response_format(wanted: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _plain(content: object) -> str:
     if isinstance(content, list):
-        return "\n".join(part["text"] for part in content)
+        return "\n".join(part["text"] if part["type"] == "text" else item_text(part) for part in content)
     return content if isinstance(content, str) else ""

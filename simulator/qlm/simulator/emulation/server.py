@@ -16,6 +16,8 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.tracing import TRACE_HEADER, Tracer
 from qlm.domain.shell.tasks import end_tasks
 from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, Hang, TokenStream
+from qlm.simulator.emulation.media import check_features
+from qlm.simulator.emulation.rendered import rendered
 from qlm.simulator.emulation.tracing import EngineSpan, begin_request
 from qlm.simulator.emulation.vllm_answers import (
     DONE,
@@ -139,6 +141,7 @@ class EmulatedServer:
             routes=[
                 Route("/v1/completions", self._answering(parse_completion), methods=["POST"]),
                 Route("/inference/v1/generate", self._answering(parse_generate), methods=["POST"]),
+                Route("/v1/chat/completions/render", self._render, methods=["POST"]),
                 Route("/inference/v1/abort_requests", self._abort, methods=["POST"]),
                 Route("/v1/models", self._models),
                 Route("/health", self._health),
@@ -164,6 +167,8 @@ class EmulatedServer:
             body = parse_body(await request.body(), request.headers.get("content-type", ""))
             context_tokens = self._emulator.engine.capacity.context_tokens
             try:
+                if parse is parse_generate:
+                    check_features(body.get("features"), len(body.get("token_ids") or ()))
                 wanted = parse(body, request.headers.get("x-request-id"), self._names, context_tokens)
             except VllmApiError as error:
                 if error.late and body.get("stream"):
@@ -180,6 +185,10 @@ class EmulatedServer:
             return await self._whole(request, stream, shape, span)
 
         return answer
+
+    async def _render(self, request: Request) -> Response:
+        body = parse_body(await request.body(), request.headers.get("content-type", ""))
+        return JsonBytes(rendered(body))
 
     async def _reach_scheduler(self, come_s: float) -> None:
         """Wait for what is left of a request's time outside of iterations."""

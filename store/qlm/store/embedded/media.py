@@ -30,9 +30,6 @@ class MemoryMedia:
     async def media(self, id: RequestId) -> bytes | None:
         return self._media.get(id)
 
-    async def drop_media(self, id: RequestId) -> None:
-        self._media.pop(id, None)
-
     def _drop_ended(self, ended: Iterable[RequestId]) -> None:
         """Drop the media of requests whose end is stored."""
         for id in ended:

@@ -27,9 +27,5 @@ class RedisMedia:
             found: Any = await self._client.get(self._key(id))  # redis-py does not know that nothing decodes
         return None if found is None else bytes(found)
 
-    async def drop_media(self, id: RequestId) -> None:
-        with translated_errors(self._address):
-            await self._client.delete(self._key(id))
-
     def _key(self, id: RequestId) -> str:
         return f"{self._prefix}media:{id}"

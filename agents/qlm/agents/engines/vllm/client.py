@@ -37,6 +37,7 @@ from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.http.chunks import chunks_of
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import LostError
+from qlm.agents.engines.vllm.media import RENDER, features_of, render_body
 from qlm.agents.engines.vllm.prompt import read_prompt
 from qlm.agents.engines.vllm.stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
@@ -48,6 +49,7 @@ from qlm.domain.sampling import Sampling
 _ABORT_PREFIX: Final = "generate-tokens-"
 _HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _SERVER_INFO_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0)
+_MEDIA_TIMEOUT: Final = aiohttp.ClientTimeout(total=120.0)
 _GENERATE: Final = "/inference/v1/generate"
 _KEEPALIVE_S: Final = 4.0
 """Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
@@ -145,8 +147,9 @@ class VllmEngine:
             if (chunk := stream.feed(data)) is not None:
                 take(chunk)
 
+        body = self._body(call) | await self._features(call)
         try:
-            await self._streams.post(orjson.dumps(self._body(call)), headers, feed)
+            await self._streams.post(orjson.dumps(body), headers, feed)
         except LostError as error:
             if stream.finish is None and not stream.done:
                 what = (
@@ -242,12 +245,26 @@ class VllmEngine:
             "stream_options": {"include_usage": True},
         }
 
+    async def _features(self, call: EngineCall) -> dict[str, Any]:
+        """Return the field with the media of a prompt; none without any.
+
+        Raises:
+            EngineRefusedError: The engine cannot read them.
+            EngineUnavailableError: It cannot be reached.
+        """
+        if not call.media:
+            return {}
+        body = await asyncio.to_thread(render_body, call.media, call.sampling.adapter or self._model)
+        answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
+        return {"features": orjson.Fragment(await asyncio.to_thread(features_of, call.media, answer))}
+
     async def _scored_prompt(self, call: EngineCall, top: int) -> bytes | None:
         """Return the packed log probabilities of the prompt; None if the call was aborted meanwhile."""
         sampling = Sampling(max_tokens=1, adapter=call.sampling.adapter)
         body = self._body(replace(call, sampling=sampling, logprobs=None)) | {"stream": False}
         body["sampling_params"]["prompt_logprobs"] = top
         del body["stream_options"]
+        body |= await self._features(call)
         limit = aiohttp.ClientTimeout(total=None, sock_connect=self._answer_timeout.total)
         answer = await self._ask("POST", _GENERATE, body, limit=limit)
         if len(call.prompt_ids) < _LONG_TOKENS:

@@ -5,11 +5,13 @@ from typing import Any, Final
 
 import orjson
 
+from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
 from qlm.gateway.api.errors import invalid, shown
-from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
+from qlm.gateway.api.messages import OTHER_MEDIA
 
+_IMAGE: Final = "image"
 _KINDS: Final[Mapping[str, str]] = {
-    "user": "text or tool_result",
+    "user": "text, image or tool_result",
     "assistant": "text, thinking or tool_use",
 }
 """Supported content blocks, by role."""
@@ -64,24 +66,52 @@ def joined_text(blocks: Sequence[Mapping[str, Any]], where: str, kinds: str = "t
 
 
 def _of_user(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
-    """Yield the results of tools, each as a message, and then the text."""
-    texts: list[str] = []
+    """Yield the results of tools, each as a message, and then text and images, those of the results first."""
+    parts: list[dict[str, Any]] = []
     for place, block in enumerate(blocks):
         at = f"{where}[{place}]"
         if block.get("type") == "tool_result":
-            yield _result(block, at)
+            result, images = _result(block, at)
+            parts += images
+            yield result
+        elif block.get("type") == _IMAGE:
+            parts.append(_image(block, at))
         else:
-            texts.append(_text(block, at, _KINDS["user"]))
-    if texts:
-        yield {"role": "user", "content": "\n".join(texts)}
+            parts.append({"type": "text", "text": _text(block, at, _KINDS["user"])})
+    if any(part["type"] != "text" for part in parts):
+        yield {"role": "user", "content": parts}
+    elif parts:
+        yield {"role": "user", "content": "\n".join(part["text"] for part in parts)}
 
 
-def _result(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _result(block: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the result of a tool as a message, and its images, for which such messages have no place."""
     content = block.get("content", "") or ""
-    text = joined_text(as_blocks(content, f"{where}.content"), f"{where}.content")
+    texts, images = [], []
+    for place, each in enumerate(as_blocks(content, f"{where}.content")):
+        at = f"{where}.content[{place}]"
+        if each.get("type") == _IMAGE:
+            images.append(_image(each, at))
+        else:
+            texts.append(_text(each, at, "text or image"))
+    text = "\n".join(texts)
     # As text, since chats have no place for it.
     text = f"Error: {text}" if block.get("is_error") is True else text
-    return {"role": "tool", "tool_call_id": _name(block, "tool_use_id", where), "content": text}
+    call = _name(block, "tool_use_id", where)
+    return {"role": "tool", "tool_call_id": call, "content": text}, images
+
+
+def _image(block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return an image as a part of a chat."""
+    match block.get("source"):
+        case {"type": "base64", "media_type": str(kind), "data": str(data)}:
+            url = f"data:{kind};base64,{data}"
+        case {"type": "url", "url": str(address)}:
+            url = address
+        case other:
+            expected = 'expected {"type": "base64", "media_type", "data"} or {"type": "url", "url"}'
+            raise invalid(f"{where}.source", f"{where}.source is {shown(other)}; {expected}")
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _of_assistant(blocks: Sequence[Mapping[str, Any]], where: str) -> dict[str, Any]:
@@ -116,7 +146,7 @@ def _call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _text(block: Mapping[str, Any], where: str, kinds: str) -> str:
     kind, text = block.get("type"), block.get("text")
     if kind != "text":
-        expected = f"{kinds}: {NO_MEDIA}" if isinstance(kind, str) and kind in MEDIA_PARTS else kinds
+        expected = f"{kinds}: {OTHER_MEDIA}" if isinstance(kind, str) and kind in OTHER_KINDS else kinds
         raise invalid(
             f"{where}.type", f"{where}.type is {shown(kind)}; expected {expected}", "unsupported_value"
         )

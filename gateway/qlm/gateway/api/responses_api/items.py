@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
 from qlm.gateway.api.errors import ApiError, invalid, shown
-from qlm.gateway.api.messages import MEDIA_PARTS, NO_MEDIA
+from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.responses_api.tools import flat_name
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
+_IMAGE: Final = "input_image"
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _KINDS: Final = "message, function_call, function_call_output or reasoning"
 
@@ -59,11 +61,14 @@ def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any], where:
     role = item.get("role")
     if role not in _ROLES:
         raise _unsupported(f"{where}.role", role, ", ".join(_ROLES))
-    text = _text(item.get("content"), f"{where}.content")
+    content, where = item.get("content"), f"{where}.content"
     if role == "assistant":
-        _assistant(messages, after=("reasoning",))["content"] = text
+        _assistant(messages, after=("reasoning",))["content"] = _text(content, where)
+    elif isinstance(content, list) and any(map(_is_image, content)):
+        parts = [_with_image(each, f"{where}[{place}]") for place, each in enumerate(content)]
+        messages.append({"role": role, "content": parts})
     else:
-        messages.append({"role": role, "content": text})
+        messages.append({"role": role, "content": _text(content, where)})
 
 
 def _assistant(messages: list[dict[str, Any]], after: Sequence[str]) -> dict[str, Any]:
@@ -100,14 +105,31 @@ def _text(content: object, where: str) -> str:
     return "\n".join(_part(each, f"{where}[{place}]") for place, each in enumerate(content))
 
 
+def _is_image(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == _IMAGE
+
+
+def _with_image(part: object, where: str) -> dict[str, Any]:
+    """Return a part of a message that may be an image as a part of a chat."""
+    if not isinstance(part, Mapping) or not _is_image(part):
+        return {"type": "text", "text": _part(part, where)}
+    if part.get("file_id") is not None:
+        raise _unsupported(f"{where}.file_id", part["file_id"], "null: an image is named by its image_url")
+    return {"type": "image_url", "image_url": {"url": _name(part, "image_url", where)}}
+
+
 def _part(part: object, where: str) -> str:
     match part:
         case {"type": "refusal", "refusal": str(text)}:
             return text
         case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
             return text
-        case {"type": str(kind)} if kind in MEDIA_PARTS:
-            raise _unsupported(f"{where}.type", kind, f"input_text or output_text: {NO_MEDIA}")
+        case {"type": "input_image"}:
+            raise _unsupported(f"{where}.type", _IMAGE, "input_text or output_text: images are of users")
+        case {"type": str(kind)} if kind in OTHER_KINDS:
+            raise _unsupported(
+                f"{where}.type", kind, f"input_text, output_text or input_image: {OTHER_MEDIA}"
+            )
         case {"type": kind}:
             raise _unsupported(f"{where}.type", kind, "input_text or output_text, with a text")
     raise invalid(where, f"{where} is {shown(part)}; expected an object with type and text")

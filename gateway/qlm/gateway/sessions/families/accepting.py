@@ -15,9 +15,10 @@ from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import with_prompt
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session import Mode
+from qlm.gateway.sessions.families.beside import ALONE, Beside
 from qlm.gateway.sessions.families.members import answers_wanted, expired
 from qlm.gateway.sessions.hub import Hub
-from qlm.gateway.sessions.intake import ALONE, Beside, Intake, Prepared
+from qlm.gateway.sessions.intake import Intake, Prepared
 from qlm.gateway.sessions.sink import Sink
 from qlm.gateway.sessions.subscription import Subscription
 from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder

@@ -1,0 +1,126 @@
+"""Prompts with images: an agent takes them from the store, and vLLM gets its own tensors with our places."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from qlm.agents.engines.vllm.media import features_of, render_body
+from qlm.domain.errors import EngineGarbledError, EngineRefusedError, StoreUnavailableError
+from qlm.domain.formats.media import Media, Placeholder, encode_media, media_digest
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import Request
+from support.flaky import until
+from support.pictures import GREEN, RED, data_url
+from support.plant import M, Plant, plant
+from support.requests import a_request
+
+PARTS = [{"type": "image_url", "image_url": {"url": data_url(each)}} for each in (RED, GREEN)]
+DATA = encode_media(Media(parts=PARTS, placeholders={"image": [Placeholder(1, 2, 3), Placeholder(9, 2, 3)]}))
+
+
+def with_media(data: bytes = DATA, **more: Any) -> Request:
+    return a_request(media=media_digest(data), **more)
+
+
+async def accept(it: Plant, request: Request) -> None:
+    assert await it.store.put_media(request.id, DATA)
+    await it.accept(request)
+
+
+async def test_the_engine_gets_the_media_and_the_store_drops_them_at_the_end(tmp_path: Path) -> None:
+    async with plant(tmp_path) as it:
+        await accept(it, with_media())
+        await it.accept(a_request("r2"))
+        await it.all_end_exactly_once()
+        assert {call.sampling.media: call.media for call in it.engines[M].calls} == {
+            media_digest(DATA): DATA,
+            "": b"",
+        }
+        assert await it.store.media(it.requests[0].id) is None
+
+
+async def test_a_generation_that_goes_on_has_them_again(tmp_path: Path) -> None:
+    async with plant(tmp_path) as it:
+        it.engines[M].tokens_max = 3
+        await accept(it, with_media())
+        await until(lambda: it.engines[M].made == 3)
+        it.engines[M].die()
+        it.engines[M].tokens_max = 1000
+        await until(
+            lambda: M in it.protocol.state.engines.failed_until_ns and not it.protocol.state.requests.all
+        )
+        it.protocol.state.engines.failed_until_ns.clear()
+        await it.all_end_exactly_once()
+        first, second = it.engines[M].calls
+        assert (first.media, second.media) == (DATA, DATA)
+        assert len(second.prompt_ids) == len(first.prompt_ids) + 3
+
+
+async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    async with plant(tmp_path) as it:
+        it.store_faults.fail(StoreUnavailableError("away"), "media")
+        await accept(it, with_media())
+        await until(lambda: it.store_faults.raised["media"] >= 1)
+        assert it.engines[M].calls == []
+        it.store_faults.heal()
+        await it.all_end_exactly_once()
+
+
+@pytest.mark.parametrize("stored", [None, b"others"])
+async def test_media_that_are_lost_end_their_request_alone(tmp_path: Path, stored: bytes | None) -> None:
+    async with plant(tmp_path) as it:
+        if stored is not None:
+            await it.store.put_media(with_media().id, stored)
+        await it.accept(with_media())
+        await until(it.all_ended)
+        assert await it.outcome(it.requests[0].id) is Outcome.OUTPUT_LOST
+        output = await it.store.read_output(it.requests[0].id, 0)
+        assert output is not None and "send it again" in output.detail
+        await until(it.no_message_left)
+        await it.accept(a_request("r2"))
+        await until(it.all_ended)
+        assert await it.outcome(it.requests[1].id) is Outcome.LENGTH
+        assert [call.sampling.media for call in it.engines[M].calls] == [""]
+
+
+def rendered(**changed: Any) -> bytes:
+    features: dict[str, Any] = {
+        "mm_hashes": {"image": ["h1", "h2"]},
+        "mm_placeholders": {"image": [{"offset": 40, "length": 3}, {"offset": 4, "length": 3}]},
+        "kwargs_data": {"image": ["t1", "t2"]},
+    }
+    return orjson.dumps({"features": features | changed})
+
+
+def test_features_have_the_engines_tensors_at_the_places_of_the_prompt() -> None:
+    assert orjson.loads(features_of(DATA, rendered())) == {
+        "mm_hashes": {"image": ["h1", "h2"]},
+        "mm_placeholders": {"image": [{"offset": 1, "length": 2}, {"offset": 9, "length": 2}]},
+        "kwargs_data": {"image": ["t1", "t2"]},
+    }
+
+
+def test_the_engine_is_asked_for_the_parts_alone() -> None:
+    body = orjson.loads(render_body(DATA, "m"))
+    assert body == {"model": "m", "messages": [{"role": "user", "content": PARTS}], "max_tokens": 1}
+
+
+@pytest.mark.parametrize(
+    "places", [{"image": [{"offset": 0, "length": 3}]}, {"image": [{"offset": 0, "length": 9}] * 2}, {}]
+)
+def test_an_engine_with_other_options_than_the_render_tier_refuses(places: Any) -> None:
+    with pytest.raises(EngineRefusedError, match="same model and options"):
+        features_of(DATA, rendered(mm_placeholders=places))
+
+
+@pytest.mark.parametrize("answer", [b"{", b"[]", b"{}", b'{"features": null}', b'{"features": {}}'])
+def test_an_answer_without_features_is_garbled(answer: bytes) -> None:
+    with pytest.raises(EngineGarbledError):
+        features_of(DATA, answer)
+
+
+def test_damaged_media_are_refused() -> None:
+    with pytest.raises(EngineRefusedError, match="media"):
+        render_body(b"damaged", "m")

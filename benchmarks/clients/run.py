@@ -73,6 +73,7 @@ def _played(
         with serving({**config, **_webhooks(folder, hook)}, ready_within_s=served.READY_S) as process:
             served.wait_for_tools(process.url, models[0], timeout_s=served.READY_S)
             places = hook | {"QLM_URL": process.url, "QLM_MODEL": models[0], "QLM_OTHER_MODEL": models[1]}
+            places["QLM_TAKES_IMAGES"] = "yes" if config["models"][0].get("engine") != "vllm" else ""
             outcomes = [_play(suite, folder, places) for suite in suites]
             log = process.log_file.read_text("utf-8")
     if "Traceback" in log:

@@ -1,4 +1,4 @@
-"""Where the gateway under test is: QLM_URL and QLM_MODEL, which `make clients` sets."""
+"""Where the gateway under test is, and what its model takes; `make clients` sets it."""
 
 import os
 
@@ -15,3 +15,9 @@ def url() -> str:
 def model() -> str:
     """Return the model's name."""
     return os.environ["QLM_MODEL"]
+
+
+@pytest.fixture(scope="session")
+def takes_images() -> bool:
+    """Return whether the model takes images."""
+    return bool(os.environ["QLM_TAKES_IMAGES"])

@@ -114,7 +114,7 @@ def test_errors_have_their_classes(client: anthropic.Anthropic, model: str) -> N
     assert caught.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
         client.messages.create(model=model, max_tokens=0, messages=ASKED)
-    image: Any = {"type": "image", "source": {"type": "url", "url": "https://example.com/cat.png"}}
+    image: Any = {"type": "image", "source": {"type": "url", "url": "https://127.0.0.1/cat.png"}}
     with pytest.raises(anthropic.BadRequestError, match="image"):
         client.messages.create(model=model, max_tokens=5, messages=[{"role": "user", "content": [image]}])
     with pytest.raises(anthropic.BadRequestError, match="maximum context length"):

@@ -175,9 +175,9 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "web_search"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
         "messages[0].content[0].type",
-        "image",
+        "document",
     ),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "tool"),
     ({"messages": [{"role": "assistant", "content": "x"}]}, "messages[0].role", "beginning"),

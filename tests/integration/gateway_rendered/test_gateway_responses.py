@@ -230,9 +230,9 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"truncation": "auto"}, "truncation", "disabled"),
     ({"input": []}, "input", "1 to"),
     (
-        {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+        {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
         "input[0].content[0].type",
-        "input_image",
+        "input_file",
     ),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "item_reference"),
     ({"input": [{"type": "function_call_output", "output": ""}]}, "input[0].call_id", "null"),

@@ -3,6 +3,7 @@
 All its calls can be repeated: a render tier has no state.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -58,13 +59,17 @@ class RenderClient:
             timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, _CONNECT_S)),
         )
 
-    async def render(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def render(self, request: Mapping[str, Any], *, large: bool = False) -> dict[str, Any]:
         """Return token ids and sampling parameters of a conversation.
+
+        Args:
+            request: The conversation.
+            large: It may have megabytes: other calls go on while it is written.
 
         Raises:
             ApiError: The tier refuses the request (400), fails (500), or is away (503).
         """
-        status, answer = await self._call("/v1/chat/completions/render", request)
+        status, answer = await self._call("/v1/chat/completions/render", request, large=large)
         if status in _WRONG_REQUEST:
             message, param = _error_of(answer)
             raise invalid(param, message)
@@ -97,10 +102,11 @@ class RenderClient:
                 raise self._failed(str(error) or type(error).__name__) from error
         raise AssertionError("the last attempt returns or raises")
 
-    async def _call(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+    async def _call(self, path: str, body: Mapping[str, Any], *, large: bool = False) -> tuple[int, Any]:
         if self._breaker.is_open:
             raise self._away("it did not answer the last calls")
-        status, data = await self._post(self.url + path, orjson.dumps(body))
+        written = await asyncio.to_thread(orjson.dumps, body) if large else orjson.dumps(body)
+        status, data = await self._post(self.url + path, written)
         if status in _AWAY_STATUSES:
             raise self._failed(f"it answered {status}")
         self._breaker.answered()

@@ -1,6 +1,7 @@
 """Rendering of conversations: what plain text does not say becomes token ids and a grammar."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,17 +32,18 @@ class Rendered:
         grammar: Constraint on the answer, for `Sampling.grammar`; empty for none.
         render_state: What derendering needs; None if the answer is plain text.
         media: Its images, sound and video (`formats.media`); empty without any.
+        media_digest: Their digest.
     """
 
     prompt_ids: TokenIds
     grammar: str = ""
     render_state: str | None = None
     media: bytes = b""
+    media_digest: str = ""
 
     def applied(self, metadata: RequestMetadata) -> RequestMetadata:
         """Return the metadata of a request with grammar, digest of the media, and state."""
-        digest = media_digest(self.media) if self.media else ""
-        sampling = replace(metadata.sampling, grammar=self.grammar, media=digest)
+        sampling = replace(metadata.sampling, grammar=self.grammar, media=self.media_digest)
         extensions = replace(metadata.extensions, render_state=self.render_state)
         return replace(metadata, sampling=sampling, extensions=extensions)
 
@@ -93,15 +95,26 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
     given = await _inlined(tier, body, plain)
     # Of media, their places alone are wanted: the engine makes its own of the data.
     payload = {"mm_payload": "none"} if given.parts else {}
-    answer = await tier.client.render({**options, **payload, "messages": given.messages})
+    asked = {**options, **payload, "messages": given.messages}
+    answer = await tier.client.render(asked, large=bool(given.parts))
     prompt_ids, grammar = read_rendered(answer)
-    media = media_of(answer, prompt_ids, given.parts) if given.parts else b""
+    media, digest = b"", ""
+    if given.parts:
+        media, digest = await asyncio.to_thread(_encoded, answer, prompt_ids, given.parts)
+    rendered = Rendered(prompt_ids=prompt_ids, grammar=grammar, media=media, media_digest=digest)
     if not derenders:
-        return Rendered(prompt_ids=prompt_ids, grammar=grammar, media=media)
+        return rendered
     kept = prompt_ids[-PROMPT_TOKENS_MAX:] if tier.reasons else ()
     read = {name: value for name, value in options.items() if name not in OF_PROMPT}
-    state = pack(RenderState(read, kept))
-    return Rendered(prompt_ids=prompt_ids, grammar=grammar, render_state=state, media=media)
+    return replace(rendered, render_state=pack(RenderState(read, kept)))
+
+
+def _encoded(
+    answer: Mapping[str, Any], prompt_ids: TokenIds, parts: Sequence[Mapping[str, Any]]
+) -> tuple[bytes, str]:
+    """Return the media of a prompt and their digest; a matter of milliseconds where they are large."""
+    media = media_of(answer, prompt_ids, parts)
+    return media, media_digest(media)
 
 
 async def _inlined(tier: RenderTier, body: ChatBody, plain: Mapping[str, Any]) -> Inlined:

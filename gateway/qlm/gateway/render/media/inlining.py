@@ -69,8 +69,10 @@ async def inlined(body: ChatBody, messages: Sequence[Mapping[str, Any]], links: 
         raise invalid("messages", message)
     room = links.limits.bytes_max
     sized = []
-    for each in found:  # first those that need no fetch: they may be refused at once
-        if (size := _given_bytes(each)) is not None:
+    # First those that need no fetch: they may be refused at once. Others go on while they are decoded.
+    sizes = await asyncio.to_thread(lambda: [_given_bytes(each) for each in found])
+    for each, size in zip(found, sizes, strict=True):
+        if size is not None:
             room -= size
             if room < 0:
                 raise too_large(each.where, links.limits)

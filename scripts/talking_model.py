@@ -30,7 +30,7 @@ PREFERRED = ('"', "}", "]", ",", ":", "1", "0", "t", "f", "n", "</s>")
 ANSWER = 120
 """Tokens of an answer before its end."""
 
-TEXT = 40
+TEXT = 20
 """Tokens of a text in JSON."""
 
 THOUGHT = 150

@@ -1,4 +1,4 @@
-"""Images between processes over a real RabbitMQ and a real Redis: an answer outlives its agent and Redis."""
+"""Images between processes over a real RabbitMQ and a real Redis: an answer outlives its agent."""
 
 import asyncio
 import itertools

@@ -64,6 +64,8 @@ class ScriptedEngine:
         abort_fails: Aborts raise, and have no effect.
         running: Call ids in its batch.
         calls: All calls so far.
+        media: Media that it was given, by call id.
+        prepares: It reads media while this is set.
     """
 
     def __init__(self) -> None:
@@ -72,6 +74,9 @@ class ScriptedEngine:
         self.aborts = 0
         self.running: dict[str, asyncio.Event] = {}
         self.calls: list[EngineCall] = []
+        self.media: dict[str, bytes] = {}
+        self.prepares = asyncio.Event()
+        self.prepares.set()
         self.made = 0
         self.starts = 0
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -105,6 +110,10 @@ class ScriptedEngine:
                 yield EngineChunk(token_ids=(first + n,), finish="length" if last else None)
         finally:
             del self.running[call.call_id]
+
+    async def prepare(self, call: EngineCall, media: bytes) -> None:
+        await self.prepares.wait()
+        self.media[call.call_id] = media
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         self.aborts += 1

@@ -24,7 +24,7 @@ OF_BATCHES: Final = {"store": {"add_end", "claim_ends", "settle_end"}}
 """Operations that batches and webhooks call (tests/integration/test_batches_injected.py)."""
 
 OF_OTHERS: Final = {
-    "store": {"report_unplaced", "close", "put_media", "media"},
+    "store": {"report_unplaced", "close", "put_media", "media", "drop_media"},
     "broker": {"delete_unused", "close"},
     "engine": {"close"},
     "unit": {"prefetch", "drop_prefetched"},

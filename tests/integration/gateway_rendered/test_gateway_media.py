@@ -1,5 +1,6 @@
 """Images in conversations over real HTTP: where their data are, what their request knows, and failures."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,25 +98,56 @@ async def test_tokens_of_an_image_are_counted(http: httpx.AsyncClient) -> None:
     assert counted.json()["count"] == answer.json()["usage"]["prompt_tokens"]
 
 
-@pytest.mark.parametrize("method", ["put_media", "publish"])
+@pytest.mark.parametrize("unheard", [False, True])
+@pytest.mark.parametrize(
+    ("method", "error", "status"),
+    [
+        ("put_media", StoreUnavailableError("away"), 503),
+        ("publish", BrokerUnavailableError("away"), 503),
+        ("publish", RuntimeError("a defect"), 500),
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3])
 async def test_a_request_that_is_not_queued_leaves_none(
-    tmp_path: Path, tiers: RenderTiers, method: str
+    tmp_path: Path, tiers: RenderTiers, method: str, error: Exception, status: int, unheard: bool, n: int
 ) -> None:
     faults = Faults()
     async with running_cluster(tmp_path) as cluster:
         cluster.agent.answer = emulated_answer
         kept, cluster.store = cluster.store, flaky(cluster.store, faults)
+        await cluster.agent.rest()
         url = await cluster.gateway(render_tiers=tiers, broker=flaky(cluster.broker, faults))
-        away = StoreUnavailableError if method == "put_media" else BrokerUnavailableError
         async with httpx.AsyncClient(base_url=url, timeout=20) as http:
-            faults.fail(away("it is away"), method)
-            refused = await http.post(CHAT, json=asked(data_url(RED)))
-            assert refused.status_code == 503, refused.text
+            (faults.fail_unheard if unheard else faults.fail)(error, method)
+            refused = await http.post(CHAT, json=asked(data_url(RED), n=n))
+            assert refused.status_code == status, refused.text
             assert kept._media == {}
-            assert cluster.agent.leased == []
             faults.heal()
+            cluster.agent.working.set()
             answered = await http.post(CHAT, json=asked(data_url(RED)))
         assert answered.status_code == 200, answered.text
+
+
+async def test_media_of_an_attempt_that_was_not_queued_give_way(
+    cluster: Cluster, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = cluster.store.put_media
+
+    async def put_media(id: RequestId, data: bytes) -> bool:
+        cluster.store._media.setdefault(id, b"of an attempt whose gateway died")
+        return await put(id, data)
+
+    monkeypatch.setattr(cluster.store, "put_media", put_media)
+    monkeypatch.setattr(cluster.store, "drop_media", partial(forget, cluster, monkeypatch, put))
+    answered = await http.post(CHAT, json=asked(data_url(RED)), headers={"idempotency-key": "a"})
+    assert answered.status_code == 200, answered.text
+    assert [request.sampling.media for request in cluster.agent.leased] != [""]
+
+
+async def forget(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, put: Any, id: RequestId) -> None:
+    """Drop the media of an attempt, and let the next put find none."""
+    cluster.store._media.pop(id)
+    monkeypatch.setattr(cluster.store, "put_media", put)
 
 
 async def test_a_key_with_other_images_is_refused(cluster: Cluster, http: httpx.AsyncClient) -> None:

@@ -1,16 +1,24 @@
 """Prompts with images: an agent takes them from the store, and vLLM gets its own tensors with our places."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from qlm.agents.core.events import Progress
 from qlm.agents.engines.vllm.media import features_of, render_body
-from qlm.domain.errors import EngineGarbledError, EngineRefusedError, StoreUnavailableError
+from qlm.domain.errors import (
+    EngineGarbledError,
+    EngineRefusedError,
+    StoreDataError,
+    StoreUnavailableError,
+)
 from qlm.domain.formats.media import Media, Placeholder, encode_media, media_digest
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request
+from support.agent_world import World
 from support.flaky import until
 from support.pictures import GREEN, RED, data_url
 from support.plant import M, Plant, plant
@@ -34,10 +42,8 @@ async def test_the_engine_gets_the_media_and_the_store_drops_them_at_the_end(tmp
         await accept(it, with_media())
         await it.accept(a_request("r2"))
         await it.all_end_exactly_once()
-        assert {call.sampling.media: call.media for call in it.engines[M].calls} == {
-            media_digest(DATA): DATA,
-            "": b"",
-        }
+        (with_them,) = [call for call in it.engines[M].calls if call.sampling.media]
+        assert it.engines[M].media == {with_them.call_id: DATA}
         assert await it.store.media(it.requests[0].id) is None
 
 
@@ -54,7 +60,7 @@ async def test_a_generation_that_goes_on_has_them_again(tmp_path: Path) -> None:
         it.protocol.state.engines.failed_until_ns.clear()
         await it.all_end_exactly_once()
         first, second = it.engines[M].calls
-        assert (first.media, second.media) == (DATA, DATA)
+        assert it.engines[M].media == {first.call_id: DATA, second.call_id: DATA}
         assert len(second.prompt_ids) == len(first.prompt_ids) + 3
 
 
@@ -66,6 +72,41 @@ async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
         assert it.engines[M].calls == []
         it.store_faults.heal()
         await it.all_end_exactly_once()
+
+
+@pytest.mark.parametrize("waits_for", ["store", "engine"])
+async def test_a_request_that_is_cancelled_before_the_engine_has_it_never_runs(
+    tmp_path: Path, waits_for: str
+) -> None:
+    async with plant(tmp_path) as it:
+        if waits_for == "store":
+            it.store_faults.fail(StoreUnavailableError("away"), "media")
+        else:
+            it.engines[M].prepares.clear()
+        await accept(it, with_media())
+        await until(lambda: it.runner._generations._preparing)
+        await it.store.cancel(it.requests[0].id)
+        await until(it.all_ended)
+        assert await it.outcome(it.requests[0].id) is Outcome.CANCELLED
+        it.store_faults.heal()
+        it.engines[M].prepares.set()
+        await it.accept(a_request("r2"))
+        await until(it.all_ended)
+        assert [call.sampling.media for call in it.engines[M].calls] == [""]
+        await until(it.no_message_left)
+
+
+@pytest.mark.parametrize("error", [StoreDataError("WRONGTYPE"), RuntimeError("a defect")])
+async def test_an_error_of_another_kind_costs_the_request_alone(tmp_path: Path, error: Exception) -> None:
+    async with plant(tmp_path) as it:
+        it.store_faults.fail(error, "media")
+        await accept(it, with_media())
+        await until(lambda: it.store_faults.raised["media"] >= 1)
+        it.store_faults.heal()
+        await it.accept(a_request("r2"))
+        await until(it.all_ended)
+        assert await it.outcome(it.requests[1].id) is Outcome.LENGTH
+        assert not it.running.done()
 
 
 @pytest.mark.parametrize("stored", [None, b"others"])
@@ -124,3 +165,18 @@ def test_an_answer_without_features_is_garbled(answer: bytes) -> None:
 def test_damaged_media_are_refused() -> None:
     with pytest.raises(EngineRefusedError, match="media"):
         render_body(b"damaged", "m")
+
+
+def test_a_call_whose_media_are_made_ready_counts_as_moving() -> None:
+    world = World()
+    world.end_swap(ok=True)
+    world.accept(replace(with_media(arrival_ns=world.now_ns), tenant="20"))
+    world.wait(0.1)
+    world.flow()
+    (call_id,) = world.agent.state.requests.calls
+    progress = world.agent.state.stats.progress
+    for _ in range(120):
+        world.send(Progress(chunks=(), preparing=(call_id,)))
+        world.wait(1.0)
+    assert (progress.silent_s, progress.longest_silent_s) == (0.0, 0.0)
+    assert call_id in world.agent.state.requests.calls

@@ -123,9 +123,40 @@ async def test_media_are_limited_together(site: str) -> None:
     assert "has 4 media; expected at most 3 (media.items_max)" in many.message
 
 
+async def test_each_of_several_answers_counts(site: str) -> None:
+    user = {"role": "user", "content": [image(data_url(RED)), image(f"{site}/green")]}
+    size = len(RED) + len(GREEN)
+    async with fetching(bytes_max=max(1024, 3 * size)) as links:
+        for n, fits in ((3, True), (40, False)):
+            plain: dict[str, Any] = {"messages": [user], "n": n}
+            try:
+                found = await inlined(parse_chat(plain), plain["messages"], links)
+            except ApiError as error:
+                assert (fits, error.code) == (False, "media_too_large")
+                assert f"for {n} answers together" in error.message
+            else:
+                assert (fits, len(found.parts)) == (True, 2)
+
+
+async def test_media_that_are_fetched_are_limited_while_they_come() -> None:
+    with served({"large": bytes(900_000)}) as place:
+        async with fetching(bytes_max=1_000_000) as links:
+            error = await refusal(links, *[image(f"{place}/large")] * 50)
+    assert error.code == "media_too_large"
+
+
+async def test_the_scheme_of_a_url_may_be_in_capitals(site: str) -> None:
+    async with fetching() as links:
+        found = await inline(
+            links, image(site.replace("http", "HTTP") + "/red"), image("DATA" + data_url(RED)[4:])
+        )
+    assert found.parts == [image(data_url(RED))] * 2
+
+
 @pytest.mark.parametrize(
     "url",
     [
+        "data:image/png;charset=utf-8;base64,AAAA",
         "ftp://example.com/a", "file:///etc/passwd", "/etc/passwd",
         "data:image/png,raw", "data:image/png;base64",
         "data:image/png;base64,", "data:image/png;base64,%%%%", "data:image/png;base64,AAA",

@@ -47,14 +47,27 @@ def test_items_of_a_modality_are_in_the_order_of_the_prompt() -> None:
     }
 
 
-def test_rows_with_marks_between_them_are_refused() -> None:
-    prompt = [IMAGE, IMAGE, MARK, IMAGE, IMAGE, MARK]
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [IMAGE, IMAGE, MARK, IMAGE, IMAGE, MARK],
+        [IMAGE, MARK],
+        [MARK, IMAGE, MARK],
+        [IMAGE, 7, IMAGE, 7, IMAGE, MARK],
+        [MARK, MARK, IMAGE, IMAGE],
+    ],
+)
+def test_where_marks_may_be_meant_the_request_is_refused(prompt: list[int]) -> None:
     with pytest.raises(ApiError, match="marks row by row") as caught:
-        places(prompt, answer(image=[(0, 6)]))
+        places(prompt, answer(image=[(0, len(prompt))]))
     assert (caught.value.status, caught.value.param) == (400, "messages")
 
 
-@pytest.mark.parametrize("given", [{}, {"features": None}, answer(), answer(image=[(0, 1), (1, 1)])])
+@pytest.mark.parametrize("given", [
+        {}, {"features": None}, answer(), answer(image=[(0, 1), (1, 1)]),
+        answer(image=[(0, 0)]), answer(image=[(1, 2)]), answer(image=[(5, 1)]),
+    ],
+)  # fmt: skip
 def test_an_answer_without_the_places_is_a_defect_of_the_tier(given: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as caught:
         places([IMAGE, IMAGE], given)

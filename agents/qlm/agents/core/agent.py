@@ -215,7 +215,7 @@ class Agent:
         output_log.lateness_ns = event.late_ns
         block_tokens = kv.block_tokens
         came = blocks = 0
-        if event.logprobs or event.prompt_logprobs:
+        if event.logprobs or event.prompt_logprobs or event.preparing:
             self._scored(event)
         for call_id, token_ids in event.chunks:
             tracked = calls.get(call_id)
@@ -255,6 +255,8 @@ class Agent:
 
     def _scored(self, event: Progress) -> None:
         calls = self.state.requests.calls
+        for call_id in calls.keys() & event.preparing:
+            self.state.stats.progress.repeated(call_id)
         for call_id, packed in event.logprobs:
             if (tracked := calls.get(call_id)) is not None and (scores := tracked.generation.scores):
                 scores.add(packed, len(tracked.output))

@@ -67,12 +67,14 @@ class Progress:
         chunks: By call id.
         logprobs: Packed log probabilities of the chunks of calls that asked for them, by call id, in order.
         prompt_logprobs: Those of whole prompts, packed, by call id.
+        preparing: Calls whose media are read and made ready for the engine.
         late_ns: Present lateness of timers in this process.
     """
 
     chunks: tuple[tuple[str, TokenIds], ...]
     logprobs: tuple[tuple[str, bytes], ...] = ()
     prompt_logprobs: tuple[tuple[str, bytes], ...] = ()
+    preparing: tuple[str, ...] = ()
     late_ns: int = 0
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,12 +16,13 @@ from qlm.domain.errors import (
     EngineUnavailableError,
     MediaLostError,
     QlmError,
+    StoreDataError,
     StoreUnavailableError,
 )
 from qlm.domain.formats.media import media_digest
 from qlm.domain.ids import InstanceId, RequestId, TokenIds
 from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk, PushEngine
+from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk, MediaEngine, PushEngine
 from qlm.domain.ports.media import MediaReader
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
@@ -35,6 +35,8 @@ WATCHED_MIN: Final = 16
 """Generations from which on the lateness of the loop is read; tokens of fewer are written at once."""
 
 _MEDIA_RETRY_S: Final = 0.5
+_PREPARING_S: Final = 1.0
+"""Interval at which a call whose media are prepared is reported: less than an engine may be silent."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -77,6 +79,7 @@ class Generations:
         self._tracer = tracer
         self._faults = faults
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._preparing: set[str] = set()
         self._engine: Engine | None = None
         self._pushing: PushEngine | None = None
         self._lateness = LoopLateness()
@@ -100,8 +103,12 @@ class Generations:
         if cut:
             await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
             return
+        # The engine does not know yet what is being prepared for it.
+        unsent = [call_id for call_id in call_ids if call_id in self._preparing]
+        await end_tasks([self._tasks[call_id] for call_id in unsent if call_id in self._tasks])
+        call_ids = tuple(call_id for call_id in call_ids if call_id not in unsent)
         engine = self._host.engine()
-        if engine is not None:
+        if engine is not None and call_ids:
             try:
                 await engine.abort(call_ids)
             except Exception as error:
@@ -115,13 +122,11 @@ class Generations:
     ) -> None:
         finish, detail, cached_tokens = "abort", "", None
         try:
-            if call.sampling.media and tracked is not None:
-                call = await self._with_media(call, tracked.id)
             engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
             collect = self._collect if span is None else partial(self._take, span)
-            last = await self._last_chunk(engine, call, partial(collect, call.call_id))
+            last = await self._last_chunk(engine, call, partial(collect, call.call_id), tracked)
             if last is not None:
                 # It says what the engine did not compute.
                 finish, cached_tokens = last.finish or finish, last.cached_tokens
@@ -142,22 +147,39 @@ class Generations:
         if not self.closing:
             self._turn_ends(ended)
 
-    async def _with_media(self, call: EngineCall, id: RequestId) -> EngineCall:
-        """Return a call with the media of its prompt; a store that is away is waited for.
+    async def _prepare(self, engine: Engine, call: EngineCall, id: RequestId) -> None:
+        """Give an engine the media of a call before it gets the call; meanwhile the call counts as moving.
 
         Raises:
             MediaLostError: The store has them no more, or those of another request.
+            EngineRefusedError: The engine cannot read them.
+            EngineUnavailableError: It died or cannot be reached.
         """
+        if not isinstance(engine, MediaEngine):
+            raise EngineRefusedError("the engine takes no images, sound or video")
+        self._preparing.add(call.call_id)
+        work = asyncio.ensure_future(self._prepared(engine, call, id))
+        try:
+            while not (await asyncio.wait([work], timeout=_PREPARING_S))[0]:
+                self._post(Progress(chunks=(), preparing=(call.call_id,)))
+            work.result()
+        finally:
+            self._preparing.discard(call.call_id)
+            await end_tasks([work])
+
+    async def _prepared(self, engine: MediaEngine, call: EngineCall, id: RequestId) -> None:
         while True:
             try:
                 data = await self._media.media(id)
-            except StoreUnavailableError as error:
+                break
+            except StoreUnavailableError as error:  # it is waited for, as by all that agents write
                 self._faults.note(log, error, "%s: media cannot be read", self._instance)
                 await asyncio.sleep(_MEDIA_RETRY_S)
-                continue
-            if data is None or media_digest(data) != call.sampling.media:
-                raise MediaLostError("the store has the media of this request no more; send it again")
-            return replace(call, media=data)
+            except StoreDataError as error:
+                raise MediaLostError(f"the store has damaged media of this request: {error}") from error
+        if data is None or media_digest(data) != call.sampling.media:
+            raise MediaLostError("the store has the media of this request no more; send it again")
+        await engine.prepare(call, data)
 
     def _take(self, span: GenerationSpan, call_id: str, chunk: EngineChunk) -> None:
         if chunk.token_ids:
@@ -205,13 +227,21 @@ class Generations:
         return self._pushing
 
     async def _last_chunk(
-        self, engine: Engine, call: EngineCall, take: Callable[[EngineChunk], None]
+        self,
+        engine: Engine,
+        call: EngineCall,
+        take: Callable[[EngineChunk], None],
+        tracked: TrackedRequest | None,
     ) -> EngineChunk | None:
         """Generate, and return the last chunk, whose tokens were taken too.
 
         An error of the client costs this call only.
         """
         try:
+            if call.sampling.media:
+                if tracked is None:
+                    return None
+                await self._prepare(engine, call, tracked.id)
             if (pushing := self._pushing_one(engine)) is not None:
                 last = await pushing.push(call, take)
                 if last is not None and last.token_ids:
@@ -222,7 +252,7 @@ class Generations:
                 if last.token_ids or last.prompt_logprobs:
                     take(last)
             return last
-        except (EngineRefusedError, EngineUnavailableError):
+        except (MediaLostError, EngineRefusedError, EngineUnavailableError):
             raise
         except Exception as error:
             self._faults.note(log, error, "%s: a generation failed", self._instance)

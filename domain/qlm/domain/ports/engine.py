@@ -1,7 +1,6 @@
 """Port to an LLM engine."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import field
 from math import inf
 from typing import Protocol, runtime_checkable
 
@@ -47,7 +46,6 @@ class EngineCall:
         objective: For batch policies; None if there is nothing to say.
         logprobs: Candidates per token whose log probabilities are wanted; None for none.
         prompt_logprobs: Candidates per token of the prompt, besides the token itself; None for none.
-        media: Images, sound and video of the prompt (`formats.media`); empty without any.
     """
 
     call_id: str
@@ -57,7 +55,6 @@ class EngineCall:
     objective: CallObjective | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
-    media: bytes = field(default=b"", repr=False)
 
 
 @value
@@ -126,5 +123,19 @@ class PushEngine(Protocol):
         Args:
             call: The call.
             take: Receives all chunks but the last.
+        """
+        ...
+
+
+@runtime_checkable
+class MediaEngine(Protocol):
+    """Engine that takes prompts with images, sound and video."""
+
+    async def prepare(self, call: EngineCall, media: bytes) -> None:
+        """Read the media (`formats.media`) of a call, which `generate` or `push` follows at once.
+
+        Raises:
+            EngineUnavailableError: The engine died or cannot be reached.
+            EngineRefusedError: The engine cannot read them.
         """
         ...

@@ -35,3 +35,11 @@ class MediaStore(MediaReader, Protocol):
             StoreUnavailableError: They may not be stored.
         """
         ...
+
+    async def drop_media(self, id: RequestId) -> None:
+        """Drop the media of a request that the store does not know.
+
+        Raises:
+            StoreUnavailableError: They may still be stored.
+        """
+        ...

@@ -177,6 +177,7 @@ class Intake:
             id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
+        self._check_load()  # before work that may be large
         rendered = await render(self._render_tiers, served.spec.id, body, plain)
         if rendered is None:
             prompt_ids = await self._encoder.encode(body, served.tokenizer)
@@ -284,11 +285,14 @@ class Intake:
             )
         await self._publisher.publish(request, metadata, subscription, "async", prepared.media)
 
-    def _admit(self, metadata: RequestMetadata, beside: Beside) -> None:
+    def _check_load(self) -> None:
         if (why := self._load.store_away()) is not None:
             raise StoreUnavailableError(why)
         if (refusal := overload(self._load.late_s, self._limits)) is not None:
             raise _refused(refusal)
+
+    def _admit(self, metadata: RequestMetadata, beside: Beside) -> None:
+        self._check_load()
         forecast, query = self._load.forecast(), admission_query(metadata)
         tokens = metadata.prompt_tokens * beside.n + beside.prompt_tokens * beside.n
         requests = 1 + beside.requests

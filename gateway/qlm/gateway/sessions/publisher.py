@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from qlm.broker.codec import RequestBody
-from qlm.domain.errors import BrokerUnavailableError, QlmError
+from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
@@ -97,11 +97,21 @@ class Publisher:
         self._count(metadata, subscription, kind, expected)
 
     async def _keep(self, metadata: RequestMetadata, media: bytes, subscription: Subscription | None) -> None:
-        """Store media; of a request that is not queued after all, its withdrawal drops them."""
+        """Store media; if that may have failed, the withdrawal of the request drops them."""
         try:
             kept = await self._store.put_media(metadata.id, media)
-        except QlmError as error:
-            raise self._not_accepted(metadata, subscription, from_qlm(error)) from error
+            if not kept and await self._store.record(metadata.id) is None:
+                # Those of an attempt with the same key that was not queued.
+                await self._store.drop_media(metadata.id)
+                kept = await self._store.put_media(metadata.id, media)
+        except BaseException as error:
+            refused = self._not_accepted(metadata, subscription, _not_kept(error))
+            if not isinstance(error, Exception):
+                raise
+            await self._withdraw(metadata)
+            if not isinstance(error, QlmError):
+                raise
+            raise refused from error
         if not kept:
             raise self._not_accepted(metadata, subscription, key_reused(f"the {KEY_HEADER}"))
 
@@ -119,6 +129,8 @@ class Publisher:
         except BaseException as error:
             self._spans.left(metadata.id, self._clock.now_ns(), repr(error))
             self._drop(subscription)
+            if metadata.sampling.media and isinstance(error, Exception):
+                await self._withdraw(metadata)
             raise
 
     async def _confirmed(self, request: Request) -> None:
@@ -182,3 +194,7 @@ class Publisher:
     def _drop(self, subscription: Subscription | None) -> None:
         if subscription is not None:
             self._hub.drop(subscription)
+
+
+def _not_kept(error: BaseException) -> ApiError:
+    return from_qlm(error if isinstance(error, QlmError) else StoreUnavailableError(repr(error)))

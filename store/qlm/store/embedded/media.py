@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,9 @@ class MemoryMedia:
     async def media(self, id: RequestId) -> bytes | None:
         return self._media.get(id)
 
+    async def drop_media(self, id: RequestId) -> None:
+        self._media.pop(id, None)
+
     def _drop_ended(self, ended: Iterable[RequestId]) -> None:
         """Drop the media of requests whose end is stored."""
         for id in ended:
@@ -46,6 +50,8 @@ class MediaFiles:
             StoreUnavailableError: The folder cannot be read.
         """
         self._folder = journal.with_name(journal.name + FOLDER)
+        self._writing = asyncio.Lock()
+        self._numbers = itertools.count()
         try:
             self._names = {each.name for each in self._folder.iterdir()} if self._folder.is_dir() else set()
         except OSError as error:
@@ -65,14 +71,16 @@ class MediaFiles:
         Raises:
             StoreUnavailableError: They cannot be written.
         """
-        known = await self.get(id)
-        if known is not None:
-            return known == data
-        try:
-            await asyncio.to_thread(self._write, _name(id), data)
-        except OSError as error:
-            raise self._error(error) from error
-        self._names.add(_name(id))
+        async with self._writing:
+            known = await self.get(id)
+            if known is not None:
+                return known == data
+            # Known before it is written: a put that is cancelled may leave it, and a drop has to find it.
+            self._names.add(_name(id))
+            try:
+                await asyncio.shield(asyncio.to_thread(self._write, _name(id), next(self._numbers), data))
+            except OSError as error:
+                raise self._error(error) from error
         return True
 
     async def get(self, id: RequestId) -> bytes | None:
@@ -97,9 +105,9 @@ class MediaFiles:
                 if (name := _name(id)) in self._names:
                     self._delete(name)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, number: int, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        unfinished = self._folder / f"{name}{_UNFINISHED}"
+        unfinished = self._folder / f"{name}.{number}{_UNFINISHED}"
         with unfinished.open("wb") as file:
             file.write(data)
             file.flush()

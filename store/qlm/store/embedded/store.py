@@ -192,6 +192,9 @@ class EmbeddedStore(MemoryStore):
     async def media(self, id: RequestId) -> bytes | None:
         return await self._media_files.get(id)
 
+    async def drop_media(self, id: RequestId) -> None:
+        self._media_files.drop([id])
+
     def _drop_ended(self, ended: Iterable[RequestId]) -> None:
         self._media_files.drop(ended)
 

@@ -37,6 +37,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 Redis Cluster is not supported: a script touches keys of several hash slots. Tested on Redis 7.0.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -69,7 +70,7 @@ from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
-from qlm.store.redis.media import RedisMedia
+from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
 from qlm.store.redis.output_logs import RedisOutputLogs
 from qlm.store.redis.plans import RedisPlans
@@ -132,6 +133,7 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
         scripts = Scripts(client, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
         super().__init__(client, scripts, prefix=prefix, address=address)
+        self._puts = asyncio.Semaphore(PUTS_MAX)
         self._enqueues = Batched(self._scripts, "enqueue")
         self._leases = Batched(self._scripts, "lease")
 

@@ -25,6 +25,16 @@ async def test_media_of_an_id_are_put_once(subject: Subject) -> None:
     assert await store.media(id) == DATA
 
 
+async def test_dropped_media_make_place_for_others(subject: Subject) -> None:
+    store, id = subject.store, metadata(1).id
+    await store.drop_media(id)
+    assert await store.put_media(id, DATA)
+    await store.drop_media(id)
+    assert await store.media(id) is None
+    assert await store.put_media(id, b"others")
+    assert await store.media(id) == b"others"
+
+
 async def test_the_end_of_a_request_drops_its_media_and_no_others(subject: Subject) -> None:
     store, other = subject.store, metadata(9)
     await alive(store, A)

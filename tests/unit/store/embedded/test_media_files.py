@@ -1,5 +1,6 @@
 """Media in files beside the journal of the embedded store."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -51,6 +52,15 @@ async def test_media_of_ended_requests_and_old_ones_go_at_the_start(tmp_path: Pa
     again.forget([], NOW_S + MEDIA_KEPT_S + 1)
     assert await again.get(TWO) is None
     assert list(folder(tmp_path).iterdir()) == []
+
+
+async def test_puts_of_one_id_at_once_agree(tmp_path: Path) -> None:
+    made = files(tmp_path)
+    assert await asyncio.gather(*(made.put(ONE, b"x") for _ in range(8))) == [True] * 8
+    puts = await asyncio.gather(made.put(TWO, b"a"), made.put(TWO, b"b"))
+    assert sorted(puts) == [False, True]
+    assert await made.get(TWO) == (b"a" if puts[0] else b"b")
+    assert len(list(folder(tmp_path).iterdir())) == 2
 
 
 async def test_a_file_that_has_gone_is_no_media(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Repeated:
             chunks=tuple([chunk for chunk in chunks if chunk[1]]),
             logprobs=tuple(self._scores_beyond(event, before)),
             prompt_logprobs=event.prompt_logprobs,
+            preparing=event.preparing,
             late_ns=event.late_ns,
         )
 

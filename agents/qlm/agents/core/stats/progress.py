@@ -116,7 +116,7 @@ class ProgressWatch:
         self._worked = True
 
     def repeated(self, call_id: str) -> None:
-        """Note tokens that repeat the log: progress of this request, which brings no other one nearer."""
+        """Note tokens that repeat the log, or media made ready: progress that brings no other call nearer."""
         self._repeating.add(call_id)
         self._worked = True
 

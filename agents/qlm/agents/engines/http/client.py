@@ -9,6 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 from qlm.agents.engines.http.connection import Connection, LostError, Take
 
+LARGE_BYTES: Final = 1024 * 1024
+"""Size from which a request, such as one with images, is let go once it is sent."""
+
 STALE_RETRIES_MAX: Final = 2
 """Times that a request is sent again which an engine never read, since it had closed the kept connection."""
 
@@ -57,10 +60,15 @@ class StreamClient:
         """
         head = f"{self._head}{_lines(headers)}content-length: {len(body)}\r\n\r\n"
         request = head.encode("latin-1") + body
+        large = len(request) > LARGE_BYTES
+        del body
         for retries_left in reversed(range(STALE_RETRIES_MAX + 1)):
-            connection = self._kept() or await self._connect()
+            connection = (None if large else self._kept()) or await self._connect()
             try:
-                await connection.send(request, take)
+                ended = connection.send(request, take)
+                if large:
+                    request = b""  # a new connection is not stale, and the answer may take minutes
+                await ended
             except LostError as error:
                 if self._closed:
                     raise LostError("its client is closed", began=error.began) from error

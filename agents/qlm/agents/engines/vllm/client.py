@@ -49,6 +49,7 @@ from qlm.domain.sampling import Sampling
 _ABORT_PREFIX: Final = "generate-tokens-"
 _HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _SERVER_INFO_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0)
+_PREPARED_AT_ONCE: Final = 2
 _MEDIA_TIMEOUT: Final = aiohttp.ClientTimeout(total=120.0)
 _GENERATE: Final = "/inference/v1/generate"
 _KEEPALIVE_S: Final = 4.0
@@ -110,6 +111,8 @@ class VllmEngine:
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=answer_timeout_s),
         )
+        self._features: dict[str, bytes] = {}
+        self._preparing = asyncio.Semaphore(_PREPARED_AT_ONCE)
         self._url = f"{self._base_url}{_GENERATE}"
         self._streams = StreamClient(
             self._base_url, _GENERATE, headers, connect_s=answer_timeout_s, idle_max_s=_KEEPALIVE_S
@@ -129,6 +132,19 @@ class VllmEngine:
         Returns:
             The last chunk; None if the generation was aborted while it waited.
         """
+        try:
+            return await self._push_scored(call, take)
+        finally:
+            self._features.pop(call.call_id, None)
+
+    async def prepare(self, call: EngineCall, media: bytes) -> None:
+        """Let the engine make tensors of the media of a call, of few calls at a time: they are large."""
+        async with self._preparing:
+            body = await asyncio.to_thread(render_body, media, call.sampling.adapter or self._model)
+            answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
+            self._features[call.call_id] = await asyncio.to_thread(features_of, media, answer)
+
+    async def _push_scored(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         if call.prompt_logprobs is None:
             return await self._push(call, take)
         scored = await self._scored_prompt(call, call.prompt_logprobs)
@@ -147,9 +163,8 @@ class VllmEngine:
             if (chunk := stream.feed(data)) is not None:
                 take(chunk)
 
-        body = self._body(call) | await self._features(call)
         try:
-            await self._streams.post(orjson.dumps(body), headers, feed)
+            await self._streams.post(await self._written(call), headers, feed)
         except LostError as error:
             if stream.finish is None and not stream.done:
                 what = (
@@ -245,18 +260,14 @@ class VllmEngine:
             "stream_options": {"include_usage": True},
         }
 
-    async def _features(self, call: EngineCall) -> dict[str, Any]:
-        """Return the field with the media of a prompt; none without any.
-
-        Raises:
-            EngineRefusedError: The engine cannot read them.
-            EngineUnavailableError: It cannot be reached.
-        """
-        if not call.media:
-            return {}
-        body = await asyncio.to_thread(render_body, call.media, call.sampling.adapter or self._model)
-        answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
-        return {"features": orjson.Fragment(await asyncio.to_thread(features_of, call.media, answer))}
+    async def _written(self, call: EngineCall) -> bytes:
+        """Return the body of a call as JSON text, and forget its tensors."""
+        body = self._body(call)
+        features = self._features.pop(call.call_id, None)
+        if features is None:
+            return orjson.dumps(body)
+        body["features"] = orjson.Fragment(features)
+        return await asyncio.to_thread(orjson.dumps, body)
 
     async def _scored_prompt(self, call: EngineCall, top: int) -> bytes | None:
         """Return the packed log probabilities of the prompt; None if the call was aborted meanwhile."""
@@ -264,7 +275,8 @@ class VllmEngine:
         body = self._body(replace(call, sampling=sampling, logprobs=None)) | {"stream": False}
         body["sampling_params"]["prompt_logprobs"] = top
         del body["stream_options"]
-        body |= await self._features(call)
+        if (features := self._features.get(call.call_id)) is not None:
+            body["features"] = orjson.Fragment(features)
         limit = aiohttp.ClientTimeout(total=None, sock_connect=self._answer_timeout.total)
         answer = await self._ask("POST", _GENERATE, body, limit=limit)
         if len(call.prompt_ids) < _LONG_TOKENS:

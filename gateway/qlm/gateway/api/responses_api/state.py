@@ -6,7 +6,7 @@ response, stream it, or continue its conversation.
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -84,8 +84,8 @@ def with_state(metadata: RequestMetadata, state: ResponseState) -> RequestMetada
     """
     # Both are part of the extensions, which have at most 64 KiB.
     room = RESPONSE_STATE_CHARACTERS_MAX - len(metadata.extensions.render_state or "")
-    text = _packed(state)
-    if len(text) > room:
+    text = _packed(state) if _may_fit(state) else ""
+    if not text or len(text) > room:
         text = _packed(replace(state, items=None))
     if len(text) > room:
         have = f"instructions, tools and text have {len(text)} characters when compressed"
@@ -107,6 +107,19 @@ def read_state(metadata: RequestMetadata) -> ResponseState | None:
         return ResponseState(fields, items)
     except (ValueError, TypeError, zlib.error) as error:
         raise UndecodableDataError(f"the response state cannot be read: {error!r}") from error
+
+
+def _may_fit(state: ResponseState) -> bool:
+    """Return whether an input may fit: not one with images, whose data do not compress."""
+    parts = (part for item in state.items or () for part in _parts(item))
+    data = sum(len(url) for part in parts if isinstance(url := part.get("image_url"), str))
+    return data <= RESPONSE_STATE_CHARACTERS_MAX
+
+
+def _parts(item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    content = item.get("content")
+    if isinstance(content, list):
+        yield from (part for part in content if isinstance(part, Mapping))
 
 
 def _packed(state: ResponseState) -> str:

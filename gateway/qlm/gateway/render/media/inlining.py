@@ -2,6 +2,7 @@
 
 import asyncio
 import binascii
+import re
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,12 +19,11 @@ from qlm.gateway.api.bodies.content_parts import (
 )
 from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.schema import ChatBody
-from qlm.gateway.render.media.links import Links, too_large
+from qlm.gateway.render.media.links import OF_A_REQUEST_MAX, Links, Room
 
-_BASE64: Final = ";base64"
-
-_Sized = tuple[dict[str, Any], int]
-"""A part, and the bytes that were fetched for it."""
+_SCHEME_MAX: Final = 5
+_DATA: Final = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64", re.ASCII)
+"""Beginning of a `data:` URL as vLLM reads it, without further parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +67,46 @@ async def inlined(body: ChatBody, messages: Sequence[Mapping[str, Any]], links: 
     if len(found) > (most := links.limits.items_max):
         message = f"the request has {len(found)} media; expected at most {most} (media.items_max)"
         raise invalid("messages", message)
-    room = links.limits.bytes_max
-    sized = []
     # First those that need no fetch: they may be refused at once. Others go on while they are decoded.
+    room = Room(links.limits, body.n)
     sizes = await asyncio.to_thread(lambda: [_given_bytes(each) for each in found])
     for each, size in zip(found, sizes, strict=True):
         if size is not None:
-            room -= size
-            if room < 0:
-                raise too_large(each.where, links.limits)
+            room.take(size, each.where)
         elif not links.limits.fetch:
             expected = "expected a data: URL (media.fetch is off)"
             raise invalid(each.where, f"{each.where} is {shown(_url(each.part))}; {expected}")
-    fetches = (_part(each, links, room) for each in found)
-    for each, (part, size) in zip(found, await _all(fetches), strict=True):
-        room -= size
-        if room < 0:
-            raise too_large(each.where, links.limits)
-        sized.append(part)
+    parts = [_part(each) for each in found]
+    to_fetch = [place for place, size in enumerate(sizes) if size is None]
+    if to_fetch:
+        async with links.turns:
+            urls = await _all(_fetched(found[place], links, room) for place in to_fetch)
+        for place, url in zip(to_fetch, urls, strict=True):
+            parts[place] = _with_url(found[place].part, url)
     made = [dict(message) for message in messages]
-    for each, part in zip(found, sized, strict=True):
+    for each, part in zip(found, parts, strict=True):
         content = list(made[each.message]["content"])
         content[each.place] = part
         made[each.message]["content"] = content
-    return Inlined(made, sized)
+    return Inlined(made, parts)
 
 
-async def _all(fetches: Iterable[Coroutine[Any, Any, _Sized]]) -> Sequence[_Sized]:
-    """Return all results; the first error ends the other fetches."""
-    tasks = [asyncio.create_task(each) for each in fetches]
+async def _all(fetches: Iterable[Coroutine[Any, Any, str]]) -> Sequence[str]:
+    """Return all results, a few fetches at a time; the first error ends the others."""
+    few = asyncio.Semaphore(OF_A_REQUEST_MAX)
+
+    async def in_turn(fetch: Coroutine[Any, Any, str]) -> str:
+        async with few:
+            return await fetch
+
+    waiting = list(fetches)
+    tasks = [asyncio.create_task(in_turn(each)) for each in waiting]
     try:
         return await asyncio.gather(*tasks)
     finally:
         await end_tasks(tasks)
+        for each in waiting:
+            each.close()  # one that has not had its turn
 
 
 def _media_of(body: ChatBody) -> Iterator[_Found]:
@@ -110,27 +117,35 @@ def _media_of(body: ChatBody) -> Iterator[_Found]:
                     yield _Found(message, place, part)
 
 
-async def _part(found: _Found, links: Links, room: int) -> _Sized:
-    """Return a part as a render tier takes it, and the bytes that were fetched for it."""
+async def _fetched(found: _Found, links: Links, room: Room) -> str:
+    return await links.data_url(_url(found.part), f"{found.where}.url", room)
+
+
+def _part(found: _Found) -> dict[str, Any]:
+    """Return a part as a render tier takes it."""
     part = found.part
     if isinstance(part, InputAudioPart):
-        return {"type": part.type, part.type: part.input_audio.model_dump()}, 0
-    url, size = _url(part), 0
-    if not url.startswith("data:"):
-        url, size = await links.data_url(url, f"{found.where}.url", room)
-    return {"type": part.type, part.type: {"url": url}}, size
+        return {"type": part.type, part.type: part.input_audio.model_dump()}
+    return _with_url(part, _url(part))
+
+
+def _with_url(part: MediaPart, url: str) -> dict[str, Any]:
+    return {"type": part.type, part.type: {"url": url}}
 
 
 def _url(part: MediaPart) -> str:
+    """Return the URL of a part, with its scheme in lower case; empty for one with data."""
     match part:
         case ImagePart():
-            return part.image_url.url
+            url = part.image_url.url
         case AudioUrlPart():
-            return part.audio_url.url
+            url = part.audio_url.url
         case VideoPart():
-            return part.video_url.url
+            url = part.video_url.url
         case InputAudioPart():
             return ""
+    scheme, colon, rest = url.partition(":")
+    return f"{scheme.lower()}{colon}{rest}" if len(scheme) <= _SCHEME_MAX else url
 
 
 def _given_bytes(found: _Found) -> int | None:
@@ -144,7 +159,7 @@ def _given_bytes(found: _Found) -> int | None:
     url, where = _url(found.part), f"{found.where}.url"
     if url.startswith("data:"):
         head, comma, data = url.partition(",")
-        if not comma or not head.endswith(_BASE64):
+        if not comma or not _DATA.fullmatch(head):
             raise invalid(where, f"{where} is {shown(url)}; expected data:TYPE;base64,DATA")
         return _decoded_bytes(data, where)
     if not url.startswith(("http://", "https://")) or len(url) > ADDRESS_CHARACTERS_MAX:

@@ -27,15 +27,17 @@ def media_of(answer: Mapping[str, Any], prompt_ids: TokenIds, parts: Sequence[Ma
             for modality, items in ranges.items()
         }
     except (LookupError, TypeError, ValueError) as error:
-        message = f"the render tier's answer has no places of the media: {error!r}"
-        raise ApiError(status=500, message=message, kind="server_error", code="render_failed") from error
+        raise _failed(f"the render tier's answer has no places of the media: {error!r}") from error
     if (count := sum(map(len, found.values()))) != len(parts):
-        message = f"the render tier found {count} media in {len(parts)} parts"
-        raise ApiError(status=500, message=message, kind="server_error", code="render_failed")
+        raise _failed(f"the render tier found {count} media in {len(parts)} parts")
     placeholders = {
         modality: [_embedded(prompt_ids, *item) for item in items] for modality, items in found.items()
     }
     return encode_media(Media(parts=parts, placeholders=placeholders))
+
+
+def _failed(message: str) -> ApiError:
+    return ApiError(status=500, message=message, kind="server_error", code="render_failed")
 
 
 def _offset(item: Mapping[str, int]) -> int:
@@ -49,12 +51,14 @@ def _embedded(prompt_ids: TokenIds, offset: int, length: int) -> Placeholder:
     marks (`PlaceholderRangeInfo` has no `is_embed`). The embedded ones have one id: the longest run is taken.
 
     Raises:
-        ApiError: They are in several runs.
+        ApiError: They are in several runs, or it is not clear which one is theirs.
     """
     tokens = prompt_ids[offset : offset + length]
-    count, embedded = max((len(list(run)), id) for id, run in groupby(tokens))
-    first = tokens.index(embedded)
-    if tokens.count(embedded) > count:
+    runs = sorted(((len(list(run)), id) for id, run in groupby(tokens)), reverse=True)
+    if not runs or len(tokens) < length:
+        raise _failed(f"the render tier put {length} tokens of an item at {offset} of {len(prompt_ids)}")
+    (count, embedded), first = runs[0], tokens.index(runs[0][1])
+    if tokens.count(embedded) > count or (len(runs) > 1 and runs[1][0] == count):
         message = (
             "messages have media that this model marks row by row; expected text alone, since vLLM 0.32 "
             "does not say which of the tokens are marks"

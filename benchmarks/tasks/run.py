@@ -93,19 +93,22 @@ def measured_capacity(policy: str, tasks: int, seed: int) -> float:
 
 def run(rule: str, cell: Cell, seed: int) -> SimulationResult:
     """Simulate one cell."""
-    scenario = replace(
-        _cluster(),
-        make_workload=lambda seeds: draw(Size(cell.tasks, cell.tasks_per_s), seeds),
-        call_objectives=RULES[rule],
-    )
+    scenario = cluster_of(rule, Size(cell.tasks, cell.tasks_per_s))
     return simulate(scenario, policy_named(cell.policy), seed, stopwatch_s=time.perf_counter)
 
 
-def _cluster() -> Scenario:
+def cluster_of(rule: str, size: Size) -> Scenario:
+    """Return one instance that serves tasks under a rule."""
     scenario = load_scenario(SCENARIO, load=1.0)
     known = scenario.fleet.profiles
     profiles = {key: replace(each, seqs_max=SEQS_MAX) for key, each in known.items()}
-    return replace(scenario, fleet=replace(scenario.fleet, profiles=profiles), queue_depth_max=1_000_000)
+    return replace(
+        scenario,
+        fleet=replace(scenario.fleet, profiles=profiles),
+        queue_depth_max=1_000_000,
+        make_workload=lambda seeds: draw(size, seeds),
+        call_objectives=RULES[rule],
+    )
 
 
 def in_time(result: SimulationResult) -> float:

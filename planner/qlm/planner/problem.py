@@ -5,7 +5,7 @@ and `problem_to_plain` read and write JSON; unknown fields are refused.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -116,6 +116,10 @@ class GroupTime:
     def whole_tail(self) -> Normal:
         """Tail with the error that it shares."""
         return Normal(self.tail.mean, self.tail.var + self.tail_speed_sd_s**2)
+
+    def longer(self, service_s: float, tail_s: float) -> "GroupTime":
+        """Return the times with that much more service and tail."""
+        return replace(self, service=self.service + Normal(service_s), tail=self.tail + Normal(tail_s))
 
 
 @value

@@ -72,6 +72,7 @@ class Policy:
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.
         clusters: The controller divides classes by the length of prompts (`controller.core.clustering`).
+        strands: The controller divides tasks into strands, which have homes (`controller.core.strand_homes`).
         bounds_readers: Agents take no more requests beside a reader than the batch keeps up with, and plans
             rely on it (`rct_estimator.readers`).
     """
@@ -91,6 +92,7 @@ class Policy:
     warms_ahead: bool = True
     balances: bool = True
     clusters: bool = False
+    strands: bool = False
     bounds_readers: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
@@ -119,6 +121,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 demotes=True,
                 swap_idle_s=4.0,
                 clusters=True,
+                strands=True,
                 bounds_readers=True,
             ),
             Policy(
@@ -129,6 +132,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 demotes=True,
                 swap_idle_s=4.0,
                 clusters=True,
+                strands=True,
                 bounds_readers=True,
                 visits=True,
                 places=True,

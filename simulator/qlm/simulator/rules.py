@@ -48,6 +48,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                 sets={"clusters": False},
             ),
             Rule(
+                name="mixed",
+                about="calls of tasks run anywhere, whatever earlier ones left in prefix caches",
+                sets={"strands": False},
+            ),
+            Rule(
                 name="bounded",
                 about="batches are no larger than keeps up with their readers, and plans rely on it",
                 sets={"bounds_readers": True},

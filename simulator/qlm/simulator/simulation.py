@@ -170,6 +170,7 @@ def _assemble(
             places=policy.places,
             patience=Patience(settings.patience_s, settings.late_weight) if policy.visits else None,
             clusters=policy.clusters,
+            strands=policy.strands,
         ),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,

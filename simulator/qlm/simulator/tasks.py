@@ -62,11 +62,13 @@ class ChosenObjective:
         slo: The objective.
         late: The call belongs to the demoted class from the start.
         extensions: Optional fields of the call.
+        model: Index of its model in `Scenario.models`; None for that of the workload.
     """
 
     slo: Slo
     late: bool = False
     extensions: RequestExtensions = NO_REQUEST_EXTENSIONS
+    model: int | None = None
 
 
 class CallObjectives(Protocol):

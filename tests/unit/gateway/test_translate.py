@@ -7,6 +7,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.formats.clusters import Clusters
 from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, ClassExtensions, RequestExtensions
+from qlm.domain.formats.strands import TaskName, strand_of, strand_of_task
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.request import AnswerKind, RequestMetadata
@@ -211,3 +212,20 @@ def test_a_call_of_a_task_carries_its_task_and_waits_in_the_class_of_its_urgency
         assert made.cls.late is hopeless
         extensions = made.extensions
         assert (extensions.task_id, extensions.task_calls, extensions.task_deadline_ns) == ("t", 2, 9 * 10**9)
+
+
+def test_calls_of_a_task_wait_in_the_class_of_its_strand_and_other_requests_do_not() -> None:
+    body = parse_completion({"model": "m", "prompt": list(PROMPT)})
+    clusters = Clusters(strands={ModelId("m"): 8})
+    found = set[int | None]()
+    for due_s in (0.5, 2.0, 30.0):
+        urgency = Urgency(due_s, hopeless=False)
+        call = TaskCall(key=TaskKey("default", "t"), deadline_ns=9 * 10**9, calls_left=3, urgency=urgency)
+        for task in (call, None):
+            arrival = Arrival(id=RequestId("r"), headers={}, now_ns=5_000_000_000, task=task)
+            made = to_metadata(body, PROMPT, SERVED, LIMITS, arrival, CLASSES, clusters)
+            if task is None:
+                assert made.cls.cluster == "all"
+            else:
+                found.add(strand_of(made.cls))
+    assert found == {strand_of_task(TaskName("default", "t"), 8)}

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from benchmarks.tasks.drawn import CALLS, PAUSE_MAX_S, Size, draw
-from benchmarks.tasks.rules import RULES
+from benchmarks.tasks.placed import WAYS, figures, scenario_of
+from benchmarks.tasks.rules import RULES, OfGateways
+from qlm.agents.core.stats.gpu_time import GpuUse
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import DeadlineSlo
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.results import REFUSED, SimulationResult
 from qlm.simulator.scenario import BrokerOutage, Fault, SloClass, Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.tasks import TaskCalls
+from qlm.simulator.tasks import ChosenObjective, TaskCalls
 from support.simulation import run, scenario
 
 SIZE = Size(tasks=5, tasks_per_s=0.5)
@@ -60,6 +62,41 @@ def test_calls_after_a_refused_one_never_come() -> None:
     refused = np.array([each == REFUSED for each in result.outcomes.outcome])
     assert np.array_equal(refused, first)
     assert np.all(result.outcomes.arrival_ns[~first] < 0)
+
+
+def test_calls_find_more_of_earlier_ones_where_tasks_have_homes() -> None:
+    size = Size(tasks=16, tasks_per_s=1.0)
+    mixed, homed = (figures(run(scenario_of(way, 2, size), policy=WAYS[way])) for way in ("mixed", "strands"))
+    assert homed["hits"] > mixed["hits"] + 0.02
+
+
+def test_without_tasks_strands_change_nothing() -> None:
+    subject = scenario(lambda seeds: replace(short(seeds), tasks=None), instances=2)
+    alone = replace(subject, slo_classes=(CALL,))
+    assert outcomes_of(run(alone, policy="qlm")) == outcomes_of(run(alone, policy="qlm+mixed"))
+
+
+class OneStrand(OfGateways):
+    """The rule of gateways, with one name for all tasks."""
+
+    def arrived(self, number: int, now_ns: int) -> ChosenObjective:
+        chosen = super().arrived(number, now_ns)
+        named = chosen.extensions.task_id is not None
+        return replace(chosen, extensions=replace(chosen.extensions, task_id="one")) if named else chosen
+
+
+def test_a_home_with_a_backlog_leaves_no_other_instance_idle() -> None:
+    crowded = replace(scenario_of("strands", 2, Size(tasks=60, tasks_per_s=50.0)), call_objectives=OneStrand)
+    result = run(crowded, policy="qlm")
+    shares = np.bincount(result.outcomes.instance) / len(result.workload)
+    assert shares.min() > 0.25
+    beside_s = [each.ns[GpuUse.IDLE_AWAKE] / 1e9 for each in result.gpu_times]
+    assert max(beside_s) < 1.0
+
+
+def outcomes_of(result: SimulationResult) -> tuple[object, ...]:
+    times = result.outcomes
+    return times.first_token_ns.tolist(), times.ended_ns.tolist(), times.instance.tolist(), result.events
 
 
 def test_drawn_tasks_are_as_described() -> None:

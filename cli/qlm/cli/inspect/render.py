@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from qlm.cli.inspect.layout import Column, Table, printable
 from qlm.domain.formats.clusters import ALL
+from qlm.domain.formats.strands import divided_name
 
 
 def table(
@@ -100,8 +101,9 @@ def _oldest_s(each: dict[str, Any]) -> float | None:
 
 
 def _objective(each: dict[str, Any]) -> str:
-    cluster = each.get("cluster", ALL)
+    cluster, strand = divided_name(each.get("cluster", ALL))
     divided = "" if cluster == ALL else f", {cluster} tokens"
+    divided += "" if strand is None else f", strand {strand}"
     return f"{each['slo_class']}{divided}{' (late)' if each['late'] else ''}"
 
 

@@ -189,6 +189,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         swap_hysteresis=not used.visit,
         balances=used.balance,
         clusters=used.cluster,
+        strands=True,
         cluster_tokens={
             ModelId(model.id): model.cluster_tokens
             for model in config.models

@@ -19,6 +19,7 @@ from typing import Final
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.lanes import Lane, Lanes, level_s
+from qlm.controller.core.strand_homes import NO_HOMES, StrandHomes
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.view import ClassView, ClusterView
@@ -53,8 +54,10 @@ BALANCED: Final = BalanceTarget()
 class LoadBalance:
     """Balance of the classes of a view, one after the other: what one gets is work of its instances."""
 
-    def __init__(self, view: ClusterView, times: ServiceTimes, fleet: Fleet) -> None:
-        self._lanes = Lanes(view, times, fleet)
+    def __init__(
+        self, view: ClusterView, times: ServiceTimes, fleet: Fleet, homes: StrandHomes = NO_HOMES
+    ) -> None:
+        self._lanes = Lanes(view, times, fleet, homes)
 
     def target(self, view: ClassView) -> BalanceTarget:
         """Return the balance of a class, and count its requests as work of the chosen instances."""

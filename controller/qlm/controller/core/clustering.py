@@ -15,6 +15,7 @@ import numpy as np
 from qlm.controller.core.division import OCTAVE, PromptLengths, has_valley, is_worth_keeping, new_threshold
 from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.state import EstimatorState
+from qlm.controller.core.strand_homes import strand_counts
 from qlm.domain.formats.clusters import CLASSES_MAX, NO_CLUSTERS, Clusters, Thresholds, undivided
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
@@ -61,12 +62,14 @@ class ClusterState:
         clusters: The division in use.
         counts: Prompt lengths by class with the cluster `all`.
         doubted_ns: Since when a threshold has not been worth keeping.
+        fewer_ns: Since when a model has had fewer instances than strands.
         checked_ns: Time of the last reading.
     """
 
     clusters: Clusters = NO_CLUSTERS
     counts: Mapping[RequestClass, PromptCounts] = field(default_factory=dict)
     doubted_ns: Mapping[tuple[RequestClass, int], int] = field(default_factory=dict)
+    fewer_ns: Mapping[ModelId, int] = field(default_factory=dict)
     checked_ns: int = 0
 
 
@@ -96,7 +99,8 @@ def update_clusters(
     if abs(now_ns - state.checked_ns) < CHECK_NS:  # also after a clock was set back
         return state
     if not automatic:
-        return ClusterState(clusters=Clusters(fixed=fixed), checked_ns=now_ns)
+        clusters = Clusters(fixed=fixed, strands=state.clusters.strands)
+        return replace(NOTHING_COUNTED, clusters=clusters, fewer_ns=state.fewer_ns, checked_ns=now_ns)
     counts = _read(state.counts, view, now_ns)
     found: dict[RequestClass, Thresholds] = {}
     doubted: dict[tuple[RequestClass, int], int] = {}
@@ -111,9 +115,11 @@ def update_clusters(
         added = new_threshold(lengths, kept)
         found[cls] = kept if added is None else tuple(sorted((*kept, added)))
     found = {cls: thresholds for cls, thresholds in found.items() if thresholds}
-    clusters = Clusters(fixed=fixed, found=dict(list(found.items())[:CLASSES_MAX]))
+    strands = state.clusters.strands
+    clusters = Clusters(fixed=fixed, found=dict(list(found.items())[:CLASSES_MAX]), strands=strands)
     unchanged = clusters == state.clusters
-    return ClusterState(
+    return replace(
+        state,
         clusters=state.clusters if unchanged else clusters,
         counts=counts,
         doubted_ns=doubted,
@@ -121,10 +127,29 @@ def update_clusters(
     )
 
 
+def with_strands(state: ClusterState, view: ClusterView, now_ns: int) -> ClusterState:
+    """Return the state with the strands of tasks: more at once, fewer after `HOLD_NS`.
+
+    Each change moves some tasks to other strands, away from their blocks, and instances restart.
+    """
+    before = state.clusters.strands
+    now = strand_counts(view, {model for status in view.instances for model in status.models})
+    fewer = {
+        model: state.fewer_ns.get(model, now_ns) for model, each in before.items() if now.get(model, 1) < each
+    }
+    kept = {model: before[model] for model, since_ns in fewer.items() if now_ns - since_ns < HOLD_NS}
+    fewer_ns = {model: fewer[model] for model in kept}
+    strands = {**now, **kept}
+    if strands == before and fewer_ns == state.fewer_ns:
+        return state
+    clusters = state.clusters if strands == before else replace(state.clusters, strands=strands)
+    return replace(state, clusters=clusters, fewer_ns=fewer_ns)
+
+
 def with_published(state: ClusterState, published: Clusters) -> ClusterState:
     """Return the state of a controller that takes over from the one that published these clusters."""
     found = {cls: each for cls, each in published.found.items() if set(each) <= set(LENGTH_EDGES)}
-    return replace(state, clusters=replace(published, found=found), doubted_ns={}, checked_ns=0)
+    return replace(state, clusters=replace(published, found=found), doubted_ns={}, fewer_ns={}, checked_ns=0)
 
 
 def _to_judge(

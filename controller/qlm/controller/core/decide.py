@@ -11,7 +11,7 @@ from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.balancing import BALANCED, LoadBalance
-from qlm.controller.core.clustering import NOTHING_COUNTED, ClusterState, update_clusters
+from qlm.controller.core.clustering import NOTHING_COUNTED, ClusterState, update_clusters, with_strands
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
@@ -22,6 +22,7 @@ from qlm.controller.core.grouping import NewGroupId, regroup
 from qlm.controller.core.placement.homes import home_changes
 from qlm.controller.core.placement.placing import restricted, update_placement
 from qlm.controller.core.problem import make_problem
+from qlm.controller.core.strand_homes import strand_homes
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
@@ -63,6 +64,7 @@ class ControllerSettings:
         clusters: Divide classes by the length of their prompts where it is of several kinds
             (`controller.core.clustering`).
         cluster_tokens: Thresholds of models whose classes are divided at these prompt lengths, in any case.
+        strands: Divide tasks into strands, which have homes (`controller.core.strand_homes`).
         promise_s: Price of one request short of a promise (`Problem.promise_s`).
         patience: Patience of agents that serve in visits, which forecasts foresee; None if they follow their
             queue.
@@ -82,6 +84,7 @@ class ControllerSettings:
     balances: bool = True
     clusters: bool = False
     cluster_tokens: Mapping[ModelId, Thresholds] = field(default_factory=dict)
+    strands: bool = False
     promise_s: float = PROMISE_S["priced"]
     patience: Patience | None = None
     quiet_s: float = 0.5
@@ -175,14 +178,7 @@ def decide(
         clusters: Division of classes after the last decision.
     """
     estimator = learn(estimator, view, now_ns=now_ns, fleet=fleet)
-    clusters = update_clusters(
-        clusters,
-        view,
-        estimator,
-        now_ns=now_ns,
-        automatic=settings.clusters,
-        fixed=settings.cluster_tokens,
-    )
+    clusters = _divided(clusters, view, estimator, settings, now_ns)
     failures: list[PlannerFailure] = []
     if settings.places:
         try:
@@ -190,7 +186,8 @@ def decide(
         except Exception as error:  # the last placement stands
             failures.append(PlannerFailure(kind=FailureKind.PLACEMENT, error=error))
         view = restricted(view, placement)
-    loads = LoadBalance(view, estimator.times, fleet)
+    homes = strand_homes(view)
+    loads = LoadBalance(view, estimator.times, fleet, homes)
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)
     now = take_snapshot(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
     problem = make_problem(
@@ -201,6 +198,7 @@ def decide(
         demotes=settings.demotes,
         swap_hysteresis=settings.swap_hysteresis,
         promise_s=settings.promise_s,
+        homes=homes,
     )
     plan, failure = plan_or_fall_back(planner, problem)
     for_agents: tuple[PlanChange, ...] = (
@@ -217,6 +215,25 @@ def decide(
         snapshot=now,
         failures=(*failures, failure) if failure else tuple(failures),
     )
+
+
+def _divided(
+    clusters: ClusterState,
+    view: ClusterView,
+    estimator: EstimatorState,
+    settings: ControllerSettings,
+    now_ns: int,
+) -> ClusterState:
+    """Return the division of classes and of tasks after a view."""
+    clusters = update_clusters(
+        clusters,
+        view,
+        estimator,
+        now_ns=now_ns,
+        automatic=settings.clusters,
+        fixed=settings.cluster_tokens,
+    )
+    return with_strands(clusters, view, now_ns) if settings.strands else clusters
 
 
 def _group_all(

@@ -10,6 +10,7 @@ from math import fsum
 from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.strand_homes import NO_HOMES, StrandHomes
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
@@ -72,8 +73,11 @@ class Lanes:
         instance_of: Instance of each group on a virtual queue.
     """
 
-    def __init__(self, view: ClusterView, times: ServiceTimes, fleet: Fleet) -> None:
+    def __init__(
+        self, view: ClusterView, times: ServiceTimes, fleet: Fleet, homes: StrandHomes = NO_HOMES
+    ) -> None:
         self._view = view
+        self._homes = homes
         self._times = times
         self._fleet = fleet
         self._queues = {queue.instance: list(queue.groups) for queue in view.queues}
@@ -164,6 +168,7 @@ class Lanes:
             request_s = entry.times.request_s
             swap_s = self._swap_s(status, cls)
             work_s = self._work_s(status, cls, request_s, excluded.get(status.id, ())) + swap_s
+            work_s += self._homes.away_s(cls, entry, status.id)
             lanes.append(Lane(status.id, work_s, request_s, swap_s, self._is_short(status, cls, entry.times)))
         return lanes
 

@@ -19,6 +19,7 @@ from qlm.controller.core.estimating.planning_times import (
 from qlm.controller.core.estimating.queues import last_arrivals_ns
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.strand_homes import NO_HOMES, StrandHomes
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
@@ -46,6 +47,7 @@ class _Variant:
         loaded: Model that is loaded or being loaded.
         running: Requests that run or wait for a batch slot there.
         in_use: Requests with deadlines arrive for the model that is loaded.
+        home: The instance, if it is the home of strands; else None.
     """
 
     accelerator: str
@@ -53,12 +55,15 @@ class _Variant:
     loaded: ModelId | None = None
     running: int = 0
     in_use: bool = False
+    home: InstanceId | None = None
 
     @property
     def name(self) -> str:
         """Key of the kind in the problem."""
         batch = f" {self.running} {self.loaded}" if self.running else ""
-        return f"{self.accelerator}[{','.join(self.models)}]{batch}{' in use' if self.in_use else ''}"
+        home = f" home {self.home}" if self.home is not None else ""
+        in_use = " in use" if self.in_use else ""
+        return f"{self.accelerator}[{','.join(self.models)}]{batch}{home}{in_use}"
 
     def batch(self, model: ModelId, requests: int, waiting: int) -> int:
         """Return the batch in which a group of that size will run, without the limit of the engine.
@@ -108,6 +113,7 @@ def make_problem(
     demotes: bool = False,
     swap_hysteresis: bool = False,
     promise_s: float = 0.0,
+    homes: StrandHomes = NO_HOMES,
 ) -> Problem:
     """Build the planning problem of all groups with waiting requests; times in seconds since the epoch.
 
@@ -119,12 +125,13 @@ def make_problem(
         demotes: Agents demote requests that can no longer meet their deadline.
         swap_hysteresis: Agents delay cold starts for deferrable work while their model is in use.
         promise_s: Price of one request short of a promise.
+        homes: Homes of strands; groups of strands take longer elsewhere.
     """
     queues = {queue.instance: [g.id for g in queue.groups if g.id not in placements] for queue in view.queues}
     for group, home in placements.items():
         queues.setdefault(home, []).append(group)
     variants = {
-        id: _variant(each, snapshot, swap_hysteresis=swap_hysteresis)
+        id: _variant(each, snapshot, swap_hysteresis=swap_hysteresis, homes=homes)
         for id, each in snapshot.instances.items()
     }
     kinds = {variant.name: variant for variant in variants.values()}
@@ -137,7 +144,7 @@ def make_problem(
             _instance(each, variants[id].name, tuple(queues.get(id, ())), snapshot.fleet)
             for id, each in snapshot.instances.items()
         ),
-        groups=tuple(_planned(snapshot, kinds, demotes=demotes)),
+        groups=tuple(_planned(snapshot, kinds, homes, demotes=demotes)),
     )
 
 
@@ -153,7 +160,9 @@ def class_forms(
     return {cls: _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0)) for cls in classes}
 
 
-def _variant(instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis: bool) -> _Variant:
+def _variant(
+    instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis: bool, homes: StrandHomes = NO_HOMES
+) -> _Variant:
     """Return the variant of an instance, without models whose engine has failed."""
     status = instance.status
     in_use = swap_hysteresis and any(
@@ -167,6 +176,7 @@ def _variant(instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis:
         loaded=instance.loaded,
         running=_running(instance, snapshot),
         in_use=in_use,
+        home=status.id if status.id in homes.homes() else None,
     )
 
 
@@ -213,7 +223,9 @@ def _leave_s(instance: InstanceSnapshot, fleet: Fleet) -> float:
     return discarded_s(status.kv_used_tokens, recompute_token_s(profile))
 
 
-def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool) -> Iterator[PlannedGroup]:
+def _planned(
+    snapshot: Snapshot, kinds: Mapping[str, _Variant], homes: StrandHomes, *, demotes: bool
+) -> Iterator[PlannedGroup]:
     waited = waited_shares(snapshot)
     known: dict[RequestClass, _Times] = {}
     waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
@@ -224,7 +236,11 @@ def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool
     def times_of(cls: RequestClass) -> _Times:
         if cls not in known:
             forms = _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0))
-            known[cls] = _Times(cls.model, of_model[cls.model], kinds, forms)
+            away_s = {
+                name: homes.away_s(cls, form.entry, kinds[name].home) * form.correction.factor
+                for name, form in (forms.items() if homes.home(cls) is not None else ())
+            }
+            known[cls] = _Times(cls.model, of_model[cls.model], kinds, forms, away_s)
         return known[cls]
 
     last_ns = last_arrivals_ns(waiting)
@@ -265,12 +281,14 @@ class _Times:
 
     Attributes:
         waiting: Requests that wait for the model.
+        away_s: What each request takes more on a kind, as far from the home of its strand.
     """
 
     model: ModelId
     waiting: int
     kinds: Mapping[str, _Variant]
     forms: Mapping[str, PlanningForm]
+    away_s: Mapping[str, float] = field(default_factory=dict)
     known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
 
     @property
@@ -291,5 +309,6 @@ class _Times:
             key = (variant.accelerator, variant.batch(self.model, requests, self.waiting))
             if key not in equal:
                 equal[key] = form.time(requests, key[1])
-            times[name] = equal[key]
+            away_s = self.away_s.get(name, 0.0)
+            times[name] = equal[key].longer(requests * away_s, away_s) if away_s else equal[key]
         return times

@@ -10,6 +10,7 @@ from typing import Any, Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.plain import class_to_plain
 from qlm.domain.formats.published import Published
+from qlm.domain.formats.strands import STRANDS_MAX, TaskName, in_strand, strand_of_task
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.published import PublishedKind
@@ -33,24 +34,34 @@ TOKENS_MAX: Final = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """The division of classes by the length of their prompts.
+    """The division of classes by the length of their prompts, and of tasks into strands.
 
     Attributes:
         fixed: Thresholds of models as configured, for all their classes; empty ones divide nothing.
         found: Thresholds of classes of the other models, under the class with the cluster `all`.
+        strands: Strands of the tasks of models, two or more; tasks of other models are not divided.
     """
 
     fixed: Mapping[ModelId, Thresholds] = field(default_factory=dict)
     found: Mapping[RequestClass, Thresholds] = field(default_factory=dict)
+    strands: Mapping[ModelId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for thresholds in (*self.fixed.values(), *self.found.values()):
             check_thresholds("clusters.thresholds", thresholds)
         if len(self.found) > CLASSES_MAX:
             raise InvalidValueError("clusters.found", len(self.found), f"at most {CLASSES_MAX} classes")
+        for strands in self.strands.values():
+            if type(strands) is not int or not 2 <= strands <= STRANDS_MAX:
+                raise InvalidValueError("clusters.strands", strands, f"whole numbers from 2 to {STRANDS_MAX}")
 
-    def of(self, cls: RequestClass, prompt_tokens: int) -> RequestClass:
+    def of(self, cls: RequestClass, prompt_tokens: int, task: TaskName | None = None) -> RequestClass:
         """Return the class of a request with such a prompt, given its class with the cluster `all`."""
+        cls = self._by_length(cls, prompt_tokens)
+        strands = 0 if task is None else self.strands.get(cls.model, 0)
+        return cls if task is None or not strands else in_strand(cls, strand_of_task(task, strands))
+
+    def _by_length(self, cls: RequestClass, prompt_tokens: int) -> RequestClass:
         if not self.fixed and not self.found:
             return cls
         thresholds = self.fixed.get(cls.model)
@@ -114,6 +125,7 @@ def clusters_to_plain(clusters: Clusters) -> dict[str, Any]:
             {"cls": class_to_plain(cls), "thresholds": list(thresholds)}
             for cls, thresholds in clusters.found.items()
         ],
+        "strands": dict(clusters.strands),
     }
 
 
@@ -129,6 +141,8 @@ def clusters_from_plain(plain: Any) -> Clusters:
         return Clusters(
             fixed={ModelId(model): tuple(each) for model, each in plain["fixed"].items()},
             found={RequestClass(**each["cls"]): tuple(each["thresholds"]) for each in plain["found"]},
+            # Former versions do not write it.
+            strands={ModelId(model): each for model, each in plain.get("strands", {}).items()},
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidValueError("clusters", repr(error), "what clusters_to_plain wrote") from error

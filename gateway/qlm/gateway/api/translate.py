@@ -12,6 +12,7 @@ from qlm.domain.formats.extensions import (
     ClassExtensions,
     RequestExtensions,
 )
+from qlm.domain.formats.strands import TaskName
 from qlm.domain.formats.token_logprobs import prompt_bytes_per_token
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
@@ -92,7 +93,8 @@ def to_metadata(
     urgency = None if arrival.task is None else arrival.task.urgency
     objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns, urgency)
     cls = classes.of(served.spec.id, objective.slo, body.priority, arrival.now_ns)
-    cls = clusters.of(cls, len(prompt_ids))
+    task = None if arrival.task is None else TaskName(*arrival.task.key)
+    cls = clusters.of(cls, len(prompt_ids), task)
     return RequestMetadata(
         id=arrival.id,
         cls=cls.missed() if objective.late else cls,

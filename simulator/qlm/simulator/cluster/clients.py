@@ -6,6 +6,7 @@ from typing import Final
 from qlm.domain.attainment import OutputTimes, attained
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS
+from qlm.domain.formats.strands import TaskName
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, RequestId, TokenIds
 from qlm.domain.outcome import Outcome
@@ -152,11 +153,17 @@ class Clients:
         if chosen is None:
             cls = self._classes[columns.model[number]][columns.slo_class[number]]
         else:
-            model = self._scenario.models[columns.model[number]].id
+            at = columns.model[number] if chosen.model is None else chosen.model
+            model = self._scenario.models[at].id
             priority = self._scenario.slo_classes[columns.slo_class[number]].priority
             cls = self._policy.classify(model, chosen.slo, priority)
             cls = cls.missed() if chosen.late else cls
-        return self._clusters.of(cls, columns.prompt_tokens[number])
+        return self._clusters.of(cls, columns.prompt_tokens[number], self._task_of(number))
+
+    def _task_of(self, number: int) -> TaskName | None:
+        chosen = self._chosen.get(number)
+        id = None if chosen is None else chosen.extensions.task_id
+        return None if id is None else TaskName(self._workload.tenants[self._columns.tenant[number]], id)
 
     def _request(self, number: int) -> Request:
         columns, slo_class = self._columns, self._columns.slo_class[number]

@@ -22,6 +22,7 @@ RULE_NAMES: Final = (
     "hold",
     "cluster",
     "whole",
+    "strands",
     "mixed",
     "bounded",
     "unbounded",

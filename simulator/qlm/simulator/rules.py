@@ -48,6 +48,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                 sets={"clusters": False},
             ),
             Rule(
+                name="strands",
+                about="calls of tasks prefer the instance whose cache has their prefixes",
+                sets={"strands": _DEFAULT.strands},
+            ),
+            Rule(
                 name="mixed",
                 about="calls of tasks run anywhere, whatever earlier ones left in prefix caches",
                 sets={"strands": False},

@@ -65,5 +65,5 @@ def test_every_baseline_runs_under_all_rules_together(policy: str) -> None:
 
 
 def test_rules_have_the_values_of_the_default_policy() -> None:
-    ours, default = policy_named("edf+rules+evict+cluster+bounded"), POLICIES["qlm"]
+    ours, default = policy_named("edf+rules+evict+cluster+strands+bounded"), POLICIES["qlm"]
     assert default == replace(ours, name=default.name, about=default.about, make_planner=default.make_planner)

@@ -108,6 +108,7 @@ class StoreServer(LossyStore):
         """Clear the state, as FLUSHALL does; the next incarnation is larger."""
         self._state = self._make_state(max(self._loop.now_ns, self._state.incarnation + 1))
         self._published.clear()
+        self._media.clear()
         self._damaged.clear()
         self._history.add(Flushed(self._loop.time(), self._state.incarnation))
 
@@ -146,6 +147,7 @@ class StoreServer(LossyStore):
     async def _commit(self, step: tuple[T, Effects]) -> T:
         answer, effects = step
         self._announce(effects)
+        self._drop_ended(effects.ended)
         for id in effects.ended:
             output = output_log.read_output(self._state, id, 0)
             if output is not None and output.outcome is not None:

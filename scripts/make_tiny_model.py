@@ -1,6 +1,6 @@
 """Make a tiny Llama with random weights, its own tokenizer and a chat template, without any download.
 
-Run it with the Python of .venv-vllm:  .venv-vllm/bin/python scripts/make_tiny_model.py DIR [--seed N]
+Run it with the Python of .venv-vllm:  .venv-vllm/bin/python -m scripts.make_tiny_model DIR [--seed N]
 
 With --kind talks its weights are not random (`talking_model`): its answers end, and it calls tools. With
 --kind sees it takes images (`seeing_model`).
@@ -17,8 +17,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import seeing_model  # type: ignore[import-not-found]  # they lie beside this file
-import talking_model  # type: ignore[import-not-found]
+from scripts import seeing_model, talking_model
 
 VOCABULARY = 2000
 SPECIAL_TOKENS = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"]

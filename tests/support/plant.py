@@ -191,6 +191,15 @@ class Plant:
         record = await self.store.record(id)
         return record.outcome if record else None
 
+    async def lose_engine(self, *, made: int) -> None:
+        """Let the engine of M die after some tokens, and serve again when its requests are back."""
+        engine, state = self.engines[M], self.protocol.state
+        await until(lambda: engine.made == made)
+        engine.die()
+        engine.tokens_max = 1000
+        await until(lambda: M in state.engines.failed_until_ns and not state.requests.all)
+        state.engines.failed_until_ns.clear()
+
     async def all_ended(self) -> bool:
         outcomes = [await self.outcome(request.id) for request in self.requests]
         return None not in outcomes

@@ -69,15 +69,16 @@ def tiny_model(seed: int = 0, kind: Literal["plain", "talks", "sees"] = "plain")
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / ".tiny-model.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest-xdist ask at the same moment
-        script = ROOT / "scripts/make_tiny_model.py"
+        module = "scripts.make_tiny_model"
         made = subprocess.run(
-            [PYTHON, script, folder, "--seed", str(seed), "--kind", kind],
+            [PYTHON, "-m", module, folder, "--seed", str(seed), "--kind", kind],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
         )
     if made.returncode:
-        raise RuntimeError(f"{script.name} failed:\n{made.stderr}")
+        raise RuntimeError(f"{module} failed:\n{made.stderr}")
     return folder
 
 

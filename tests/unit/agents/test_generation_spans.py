@@ -9,7 +9,6 @@ import pytest
 from qlm.agents.shell.tracing import GENERATION_SPAN, QUEUE_SPAN
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from support.flaky import until
 from support.plant import M, plant
 from support.requests import a_request
 from support.spans import Spans, failed
@@ -33,13 +32,7 @@ async def test_a_generation_that_breaks_off_ends_and_the_next_goes_on_in_the_sam
     async with plant(tmp_path, telemetry=telemetry) as it:
         it.engines[M].tokens_max = 5
         await it.accept(request)
-        await until(lambda: it.engines[M].made == 5)
-        it.engines[M].die()
-        it.engines[M].tokens_max = 1000
-        await until(
-            lambda: M in it.protocol.state.engines.failed_until_ns and not it.protocol.state.requests.all
-        )
-        it.protocol.state.engines.failed_until_ns.clear()
+        await it.lose_engine(made=5)
         await it.all_end_exactly_once()
     (waited,) = made.ended(QUEUE_SPAN)
     first, second = made.ended(GENERATION_SPAN)

@@ -51,13 +51,7 @@ async def test_a_generation_that_goes_on_has_them_again(tmp_path: Path) -> None:
     async with plant(tmp_path) as it:
         it.engines[M].tokens_max = 3
         await accept(it, with_media())
-        await until(lambda: it.engines[M].made == 3)
-        it.engines[M].die()
-        it.engines[M].tokens_max = 1000
-        await until(
-            lambda: M in it.protocol.state.engines.failed_until_ns and not it.protocol.state.requests.all
-        )
-        it.protocol.state.engines.failed_until_ns.clear()
+        await it.lose_engine(made=3)
         await it.all_end_exactly_once()
         first, second = it.engines[M].calls
         assert it.engines[M].media == {first.call_id: DATA, second.call_id: DATA}

@@ -146,13 +146,7 @@ async def test_an_engine_that_dies_mid_stream_resumes_elsewhere_from_the_log(tmp
     async with plant(tmp_path) as it:
         it.engines[M].tokens_max = 5
         await it.accept(a_request("a"), a_request("b"))
-        await until(lambda: it.engines[M].made == 5)
-        it.engines[M].die()
-        it.engines[M].tokens_max = 1000
-        await until(
-            lambda: M in it.protocol.state.engines.failed_until_ns and not it.protocol.state.requests.all
-        )
-        it.protocol.state.engines.failed_until_ns.clear()
+        await it.lose_engine(made=5)
         await it.all_end_exactly_once()
         assert it.engines[M].starts == 2
 

@@ -25,6 +25,9 @@ SHARES: Final = 4
 BUSY_NS: Final = 1_000_000_000
 """Time for which an endpoint is spared that has its part under way."""
 
+NAME_THREADS: Final = 2
+"""Look-ups of one endpoint's name at a time."""
+
 _GONE: Final = 410
 
 
@@ -60,7 +63,7 @@ class Sender:
         self._breakers = {each.name: Breaker(clock, FAILURES_MAX, PAUSE_NS) for each in webhooks.endpoints}
         part = webhooks.limits.concurrent_max // min(SHARES, max(1, len(webhooks.endpoints)))
         self._free = {each.name: max(1, part) for each in webhooks.endpoints}
-        self._resolver = ThreadsResolver()
+        self._resolver = ThreadsResolver(NAME_THREADS, of_each_name=True)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # the events under way are bounded

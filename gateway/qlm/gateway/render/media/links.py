@@ -11,7 +11,7 @@ import aiohttp
 from qlm.domain.shown import shown
 from qlm.gateway.api.errors import ApiError, invalid
 from qlm.gateway.outbound.addresses import AddressRefusedError, Network, guarded_socket
-from qlm.gateway.outbound.resolver import SharedResolver
+from qlm.gateway.outbound.resolver import ThreadsResolver
 from qlm.gateway.render.media.limits import MediaLimits
 
 SETTING: Final = "media.allowed_networks"
@@ -66,7 +66,7 @@ class Links:
         """Connect with the first fetch; `networks` are allowed although they are not public."""
         self.limits: Final = limits or MediaLimits()
         self.turns: Final = asyncio.Semaphore(_REQUESTS_MAX)
-        self._resolver = SharedResolver(_NAME_THREADS)
+        self._resolver = ThreadsResolver(_NAME_THREADS, of_each_name=False)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_CONNECTIONS_MAX,

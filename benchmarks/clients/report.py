@@ -1,4 +1,4 @@
-"""What the suites found: counts and reasons, read from the JUnit file that pytest writes."""
+"""Results of the suites: counts and reasons, read from the JUnit file that pytest writes."""
 
 import xml.etree.ElementTree as ElementTree
 from collections import Counter

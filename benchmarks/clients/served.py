@@ -1,4 +1,4 @@
-"""What `make clients` serves: emulated engines, or a real vLLM."""
+"""Servers of `make clients`: emulated engines, or a real vLLM."""
 
 import contextlib
 import tempfile

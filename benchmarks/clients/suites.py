@@ -20,7 +20,7 @@ class Suite:
 
     @property
     def of_node(self) -> bool:
-        """Whether Node.js runs it."""
+        """True if Node.js runs it."""
         return self.scenarios.endswith(".mjs")
 
 

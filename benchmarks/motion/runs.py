@@ -80,7 +80,7 @@ class Run:
 
     @property
     def bits(self) -> npt.NDArray[np.bool_]:
-        """Whether each request met its objective, in order of arrival."""
+        """Per request, in order of arrival, true if it met its objective."""
         packed = np.frombuffer(base64.b64decode(self.met), dtype=np.uint8)
         return np.unpackbits(packed, count=self.requests).astype(np.bool_)
 

@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many tasks arrive.
+    """Number and rate of the tasks that arrive.
 
     Attributes:
         tasks: Their number.

@@ -1,4 +1,4 @@
-"""Where the gateway under test is, and what its model takes; `make clients` sets it."""
+"""Address of the gateway under test, and features of its model; `make clients` sets it."""
 
 import os
 

@@ -18,7 +18,7 @@ ASKED: Any = [{"role": "user", "content": "Ulm"}]
 
 
 class Place(pydantic.BaseModel):
-    """What structured answers describe."""
+    """Schema of structured answers."""
 
     town: str
     people: int

@@ -26,7 +26,7 @@ ASKED: Any = [{"role": "user", "content": "Will it rain in Ulm?"}]
 
 
 class Place(pydantic.BaseModel):
-    """What structured answers describe."""
+    """Schema of structured answers."""
 
     town: str
     people: int

@@ -22,7 +22,7 @@ set_tracing_disabled(True)
 
 
 class Place(pydantic.BaseModel):
-    """What structured answers describe."""
+    """Schema of structured answers."""
 
     town: str
     people: int

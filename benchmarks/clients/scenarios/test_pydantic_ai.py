@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 
 class Place(pydantic.BaseModel):
-    """What structured answers describe."""
+    """Schema of structured answers."""
 
     town: str
     people: int

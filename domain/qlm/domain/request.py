@@ -244,7 +244,7 @@ class RequestRecord:
 
     @property
     def erased(self) -> bool:
-        """Whether its client had its texts erased: this record is all that is left."""
+        """True if its client had its texts erased: this record is all that is left."""
         return ends_erased(self.events)
 
     @property

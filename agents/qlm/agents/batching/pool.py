@@ -1,4 +1,4 @@
-"""How many requests the agent gives to an engine with a batch policy."""
+"""Number of requests that the agent gives to an engine with a batch policy."""
 
 from math import inf
 

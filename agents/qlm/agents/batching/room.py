@@ -1,4 +1,4 @@
-"""How many requests a policy that chooses among them wants in its engine."""
+"""Number of requests that a policy that chooses among them wants in its engine."""
 
 from typing import Final
 

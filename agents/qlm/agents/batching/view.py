@@ -148,17 +148,17 @@ class View(NamedTuple):
 
     @property
     def inside(self) -> Flags:
-        """Which requests have a batch slot or are loading."""
+        """Ids of requests that have a batch slot or are loading."""
         return np.asarray(self.place != _OUTSIDE)
 
     @property
     def outside(self) -> Flags:
-        """Which requests have neither."""
+        """Ids of requests that have neither."""
         return np.asarray(self.place == _OUTSIDE)
 
     @property
     def loading(self) -> Flags:
-        """Which requests are loading."""
+        """Ids of requests that are loading."""
         return np.asarray(self.place == _LOADING)
 
     @property

@@ -26,7 +26,7 @@ _SHOWN_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is found of a file before it is opened.
+    """Findings about a file before it is opened.
 
     Attributes:
         damage: What is lost of it, in a sentence each.
@@ -50,7 +50,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What SQLite finds in a file.
+    """Findings of SQLite in a file.
 
     Attributes:
         frames: Frames of the log that it accepts.

@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def known(self) -> bool:
-        """Whether there are checksums: a process may have been killed while it began to write them."""
+        """True if there are checksums: a process may have been killed while it began to write them."""
         return self.mark is not None
 
     @property
     def fits(self) -> bool:
-        """Whether no page differs from its checksum."""
+        """True if no page differs from its checksum."""
         return not (self.changed or self.unreadable)
 
 

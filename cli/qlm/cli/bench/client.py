@@ -55,7 +55,7 @@ class Target:
 
     @property
     def chat(self) -> bool:
-        """Whether the endpoint takes messages."""
+        """True if the endpoint takes messages."""
         return self.endpoint.rstrip("/").endswith("chat/completions")
 
     def body(self, prompt: Sequence[int], output_tokens: int) -> bytes:
@@ -170,7 +170,7 @@ async def run_plan(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What all requests of a run share."""
+    """State that all requests of a run share."""
 
     session: aiohttp.ClientSession
     url: str

@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether the interval excludes 0."""
+        """True if the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 

@@ -41,7 +41,7 @@ class Sent:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is complete and has a token."""
+        """True if the answer is complete and has a token."""
         return self.error is None and self.tokens > 0
 
     @property

@@ -157,7 +157,7 @@ class Link(asyncio.Protocol):
 
     @property
     def behind(self) -> bool:
-        """Whether the other process reads too slowly."""
+        """True if the other process reads too slowly."""
         return not self._writable.is_set()
 
     @property

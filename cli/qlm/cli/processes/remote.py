@@ -63,7 +63,7 @@ class Calls:
 
     @property
     def open(self) -> bool:
-        """Whether the owner can be reached."""
+        """True if the owner can be reached."""
         return self.link is not None and self.link.open
 
     def next_target(self) -> int:

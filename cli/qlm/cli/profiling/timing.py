@@ -97,12 +97,12 @@ def without_delay(times_ms: Sequence[float], decode_ms: float) -> list[float]:
 
 
 def was_decode(ms: float, decode_ms: float) -> bool:
-    """Whether an iteration hardly took longer than one that computes no prompt."""
+    """True if an iteration hardly took longer than one that computes no prompt."""
     return ms <= (1 + _DECODE_MARGIN) * decode_ms
 
 
 def are_chunks(times_ms: Sequence[float], decode_ms: float) -> bool:
-    """Whether iterations computed all of a prompt, in equal chunks but for the last, and none before them.
+    """True if iterations computed all of a prompt, in equal chunks but for the last, and none before them.
 
     Args:
         times_ms: Times of the iteration before, and of those that should have computed the prompt.
@@ -116,7 +116,7 @@ def are_chunks(times_ms: Sequence[float], decode_ms: float) -> bool:
 
 
 def fits_last(times_ms: Sequence[float], decode_ms: float, last_share: float) -> bool:
-    """Whether the last of several chunks took about its share of the time of the others, beyond a decode.
+    """True if the last of several chunks took about its share of the time of the others, beyond a decode.
 
     Args:
         times_ms: Times of the chunks.

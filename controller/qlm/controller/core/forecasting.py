@@ -1,4 +1,4 @@
-"""What agents need to know of the classes on their instance: service times and expected arrivals."""
+"""Forecasts for agents of the classes on their instance: service times and expected arrivals."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -21,7 +21,7 @@ class Outage:
 
     @property
     def lasts(self) -> bool:
-        """Whether the server was away and is not back yet."""
+        """True if the server was away and is not back yet."""
         return self._since_s is not None
 
     def failed(self, now_s: float, why: object) -> None:

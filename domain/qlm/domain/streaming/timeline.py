@@ -52,7 +52,7 @@ class Timeline:
 
     @property
     def read_end_s(self) -> float:
-        """When all delivered tokens are read; 0 without any."""
+        """End of reading of all delivered tokens, in seconds; 0 without any."""
         return self.reader.due_s(self.tokens) + self.late_s if self.tokens else 0.0
 
     def deliver(self, tokens: int, at_s: float) -> None:

@@ -35,7 +35,7 @@ class AdmissionQuery:
 
     @property
     def wants_promise(self) -> bool:
-        """Whether any forecast may fall short of it."""
+        """True if any forecast may fall short of it."""
         return self.target_s is not None and self.p_met_min > 0
 
 

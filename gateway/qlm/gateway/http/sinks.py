@@ -26,7 +26,7 @@ class EventSource(Protocol):
 
     @property
     def given_up(self) -> bool:
-        """Whether the stream has ended with an error before its request did."""
+        """True if the stream has ended with an error before its request did."""
         ...
 
     write: Write | None
@@ -34,7 +34,7 @@ class EventSource(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes after the bytes taken so far."""
+        """True if nothing comes after the bytes taken so far."""
         ...
 
     async def take(self) -> bytes:

@@ -193,7 +193,7 @@ class Viewer:
 
     @property
     def ended(self) -> bool:
-        """Whether no event comes any more."""
+        """True if no event comes any more."""
         return self._closed or self._feed.stopping
 
     async def take(self) -> bytes:

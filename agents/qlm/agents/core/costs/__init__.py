@@ -1,1 +1,1 @@
-"""What serving operations cost, and the host memory they share."""
+"""Costs of serving operations, and the host memory they share."""

@@ -1,1 +1,1 @@
-"""What an agent runs next: pulls, preemption, demotion, model swaps, prefetch."""
+"""Decisions of an agent on what runs next: pulls, preemption, demotion, model swaps, prefetch."""

@@ -1,1 +1,1 @@
-"""Which models each instance serves in the next minutes."""
+"""Placement: the models that each instance serves in the next minutes."""

@@ -31,7 +31,7 @@ class PromptLogprobs(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether it should be shown in a thread."""
+        """True if it should be shown in a thread."""
         return len(self.packed) > _LONG_BYTES
 
 

@@ -23,7 +23,7 @@ class Average:
 
     @property
     def known(self) -> bool:
-        """Whether anything was observed."""
+        """True if anything was observed."""
         return self._weight > 0
 
     def observe(self, time_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Where the bucket is: section `files.s3` of the configuration."""
+"""Address of the bucket: section `files.s3` of the configuration."""
 
 from typing import Annotated, Final
 

@@ -47,7 +47,7 @@ class Silence:
 
     @property
     def may_try(self) -> bool:
-        """Whether the call of this thread may try again."""
+        """True if the call of this thread may try again."""
         with self._lock:
             return not self._lasts or self._trier == get_ident()
 

@@ -166,7 +166,7 @@ class InterleavedSource:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes after the bytes taken so far."""
+        """True if nothing comes after the bytes taken so far."""
         return self._over
 
     @property

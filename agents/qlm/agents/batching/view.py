@@ -148,17 +148,17 @@ class View(NamedTuple):
 
     @property
     def inside(self) -> Flags:
-        """Ids of requests that have a batch slot or are loading."""
+        """True for each request that has a batch slot or is loading."""
         return np.asarray(self.place != _OUTSIDE)
 
     @property
     def outside(self) -> Flags:
-        """Ids of requests that have neither."""
+        """True for each request that has neither."""
         return np.asarray(self.place == _OUTSIDE)
 
     @property
     def loading(self) -> Flags:
-        """Ids of requests that are loading."""
+        """True for each request that is loading."""
         return np.asarray(self.place == _LOADING)
 
     @property

@@ -115,9 +115,17 @@ class Load:
             await self.submit(n)
 
     async def listed(self, what: str, key: str = "") -> list[dict[str, Any]]:
-        """One list of the operators' interface."""
-        answer = await self.client.get(f"{self.admin_url}/admin/v1/{what}", params={"limit": 1000})
-        found: list[dict[str, Any]] = answer.raise_for_status().json()[key or what]
+        """One list of the operators' interface, asked for again while a server behind it is away."""
+        found: list[dict[str, Any]] = []
+
+        async def is_answered() -> bool:
+            answer = await self.client.get(f"{self.admin_url}/admin/v1/{what}", params={"limit": 1000})
+            if answer.status_code == 503:
+                return False
+            found[:] = answer.raise_for_status().json()[key or what]
+            return True
+
+        await until(is_answered, f"{what} are listed")
         return found
 
     async def end(self) -> None:

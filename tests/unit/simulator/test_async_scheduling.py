@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from qlm.agents.batching.decision import Decision
+from qlm.agents.batching.view import View
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
@@ -84,6 +86,24 @@ def test_a_request_that_comes_during_an_iteration_joins_the_second_after_it(
     world.add("a", prompt=10, output=50)
     assert world.tokens(2) == [10, 1]
     assert world.tokens(4, added=[("b", 20, 50)]) == seen
+
+
+class NewestFirst:
+    """A policy that runs the latest arrival, and wants to be asked again much later."""
+
+    def decide(self, view: View) -> Decision:
+        newest = view.ids[int(view.arrival_s.argmax())]
+        return Decision(run=(newest,), again_s=view.now_s + 1000.0)
+
+    def room(self, view: View) -> int:
+        return 100
+
+
+def test_a_batch_policy_is_asked_about_a_request_that_came_while_it_decided_without_it() -> None:
+    world = World(policy=NewestFirst())
+    world.add("a", prompt=10, output=50)
+    assert world.tokens(2) == [10, 1]
+    assert world.tokens(4, added=[("b", 20, 50)]) == [1, 1, 20, 1]
 
 
 def test_an_end_that_nobody_foresaw_is_computed_once_more() -> None:

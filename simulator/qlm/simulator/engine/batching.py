@@ -247,6 +247,8 @@ class BatchingEngine:
         self._freed = self._freed or not self._batch.waiting
         self._batch.waiting.extend(self._arrived)
         self._arrived.clear()
+        if self._host:
+            self._host.queued()  # a decision since they came may have been made without them
 
     def _schedule(self, now_ns: int, early: bool) -> None:
         """Put the next iteration together, if there is something to compute; see `Scheduler.schedule`."""

@@ -84,6 +84,10 @@ class PolicyHost:
         self._meter.arrived(int(self._table.prompt[sequence.row]))
         self._changed = True
 
+    def queued(self) -> None:
+        """Note that new requests are in the order of the next view."""
+        self._changed = True
+
     def aborted(self, sequence: Sequence) -> None:
         """Note the abort of a request."""
         self._flush()

@@ -82,25 +82,50 @@ def _burst(
     )  # fmt: skip
 
 
-FIGURES: Final[Mapping[str, Figure]] = {
-    "andes-rate": Figure(
-        title="Quality of experience by request rate: OPT-66B on four A100, 600 requests",
-        source="Andes, section 6.2: mean QoE by rate, and the highest rate at QoE 0.9",
+def _by_load(
+    *, title: str, source: str, requests: int, loads: tuple[float, ...], claims: tuple[Claim, ...]
+) -> Figure:
+    return Figure(
+        title=title,
+        source=source,
         scenario="andes-opt-66b.yaml",
-        loads=(0.7, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0),
+        loads=loads,
+        requests=requests,
         arms=_arms(("fcfs", "round-robin", "andes", "tokenflow", "unified")),
         shown={
-            "qoe": "QoE", "qoe_star": "QoE*", "smooth_goodput": "smooth goodput, tok/s",
+            "qoe": "QoE", "qoe_star": "QoE*", "smooth_goodput": "smooth goodput, tok/s", "met": "met",
             "ttft_p50_s": "TTFT P50, s", "preemptions": "preemptions", "tokens_per_s": "tok/s",
             "longest_wait_s": "longest wait, s", "makespan_s": "makespan, s",
         },
         drawn="qoe",
+        claims=claims,
+    )  # fmt: skip
+
+
+FIGURES: Final[Mapping[str, Figure]] = {
+    "andes-rate": _by_load(
+        title="Quality of experience by request rate: OPT-66B on four A100, 600 requests",
+        source="Andes, section 6.2: mean QoE by rate, and the highest rate at QoE 0.9",
+        requests=600,
+        loads=(0.9, 1.0, 1.15, 1.3, 1.5, 1.8, 2.2),
         claims=(
             Claim("highest rate at a QoE of 0.9, andes over fcfs", "up to 1.6x", _rate_gain("andes", "qoe")),
             Claim("the same by QoE*", "none", _rate_gain("andes", "qoe_star")),
             Claim("the same by QoE*, unified over fcfs", "none", _rate_gain("unified", "qoe_star")),
             Claim("mean QoE, andes over fcfs", "up to 3.2x", _most_gain("andes", "qoe")),
             Claim("preemptions per request of andes at 0.9", "below 0.5", _at("andes", "preemptions", 0.9)),
+        ),
+    ),
+    "andes-overload": _by_load(
+        title="Quality of experience below and above saturation: OPT-66B on four A100, 1 000 requests",
+        source="Andes, section 6.2, with a longer trace",
+        requests=1000,
+        loads=(0.9, 1.15),
+        claims=(
+            Claim("QoE of andes at 0.9", "about 1", _at("andes", "qoe", 0.9)),
+            Claim("preemptions per request of andes at 0.9", "below 0.5", _at("andes", "preemptions", 0.9)),
+            Claim("mean QoE, andes over fcfs", "up to 3.2x", _most_gain("andes", "qoe")),
+            Claim("smooth goodput, unified over fcfs", "none", _most_gain("unified", "smooth_goodput")),
         ),
     ),
     "tokenflow-a100": _burst(

@@ -68,8 +68,9 @@ class Figure:
         title: What it shows.
         source: Paper and place in it.
         scenario: File name in `SCENARIOS`.
-        loads: Requests per second over what `fcfs` serves when all are there at the start; empty for the
+        loads: Requests per second over what the first arm serves while its batch is full; empty for the
             arrivals of the scenario as they are.
+        requests: Only the first ones of the scenario; None for all.
         kv_tokens: Size of the KV cache, instead of the profile's.
         arms: Policies to compare; the first is the base of claims.
         shown: Columns of the table, of `Measures`, with their headers.
@@ -81,6 +82,7 @@ class Figure:
     source: str
     scenario: str
     loads: tuple[float, ...] = ()
+    requests: int | None = None
     kv_tokens: int | None = None
     arms: tuple[Arm, ...]
     shown: Mapping[str, str]

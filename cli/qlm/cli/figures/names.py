@@ -4,6 +4,7 @@ from typing import Final
 
 FIGURE_NAMES: Final = (
     "andes-rate",
+    "andes-overload",
     "tokenflow-a100",
     "tokenflow-4090",
     "tokenflow-h200",

@@ -8,6 +8,7 @@ import numpy as np
 
 from qlm.cli.figures.figure import SCENARIOS, Arm, Figure, Row
 from qlm.cli.figures.measures import measured
+from qlm.cli.figures.saturation import served_when_full
 from qlm.cli.runtime.wiring import GIB
 from qlm.cli.scenario.file import load_scenario
 from qlm.simulator.cluster.event_queue import EPOCH_NS
@@ -50,7 +51,7 @@ def run(
     """
     for seed in seeds:
         on_run(f"seed {seed}: what {figure.arms[0].name} serves")
-        unit = saturation(figure, seed, requests) if figure.loads else 1.0
+        unit = saturation(figure, seed) if figure.loads else 1.0
         for load in figure.loads or (1.0,):
             for arm in figure.arms:
                 on_run(f"seed {seed}, load {load:g}: {arm.name}")
@@ -66,16 +67,16 @@ def simulations(figure: Figure, seeds: Sequence[int]) -> int:
     return len(seeds) * (1 + len(figure.loads or (1.0,)) * len(figure.arms))
 
 
-def saturation(figure: Figure, seed: int, requests: int | None = None) -> float:
-    """Return the requests per second that the first arm serves if all are there at the start."""
-    scenario = _scenario(figure, figure.arms[0], 1.0, requests)
+def saturation(figure: Figure, seed: int) -> float:
+    """Return the requests per second that the first arm serves while its batch is full."""
+    scenario = _scenario(figure, figure.arms[0], 1.0, None)
 
     def at_once(seeds: Seeds) -> Workload:
         drawn = scenario.make_workload(seeds)
         return replace(drawn, arrival_ns=np.zeros_like(drawn.arrival_ns))
 
     result = _simulated(replace(scenario, make_workload=at_once), seed, SimulationObserver())
-    return len(result.workload) / (float(result.outcomes.ended_ns.max()) / 1e9)
+    return served_when_full(result.outcomes.first_token_ns, result.outcomes.ended_ns)
 
 
 def _scenario(figure: Figure, arm: Arm, load: float, requests: int | None) -> Scenario:
@@ -88,9 +89,10 @@ def _scenario(figure: Figure, arm: Arm, load: float, requests: int | None) -> Sc
     }
     fleet = replace(scenario.fleet, profiles=profiles)
     changed = replace(scenario, instances=instances, fleet=fleet, host_kv_bytes=host_kv_bytes)
-    if requests is None:
+    most = min((each for each in (requests, figure.requests) if each is not None), default=None)
+    if most is None:
         return changed
-    return replace(changed, make_workload=lambda seeds: scenario.make_workload(seeds).first(requests))
+    return replace(changed, make_workload=lambda seeds: scenario.make_workload(seeds).first(most))
 
 
 def _simulated(scenario: Scenario, seed: int, observer: SimulationObserver) -> SimulationResult:

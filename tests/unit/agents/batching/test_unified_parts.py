@@ -26,7 +26,7 @@ from qlm.agents.batching.policies.unified.prices import (
     ON_TIME_FACTOR,
     prices,
 )
-from qlm.agents.batching.policies.unified.turns import spare, urgent
+from qlm.agents.batching.policies.unified.turns import TURNS_SHARE, spare, urgent
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place, View
 from qlm.domain.streaming.experience import qoe_star
 from qlm.domain.streaming.goodput import users_left
@@ -235,14 +235,26 @@ def test_spare_is_who_has_read_enough_for_a_round_of_all_loads() -> None:
     ]
     seen = view(*rows, machine=SLOPED)
     needs, takes_s = demands(seen), loads(seen).takes_s
+    part = np.isfinite(needs.slack_s)
     # Loads of the members: 102 ms, so a round takes 0.51 s.
-    assert spare(seen, needs, np.isfinite(needs.slack_s), takes_s).tolist() == [
-        True,
-        False,
-        False,
-        False,
-        False,
+    assert spare(seen, needs, part, takes_s, capacity=0.0).tolist() == [True] + 4 * [False]
+
+
+def test_while_the_capacity_has_room_spare_is_who_has_read_enough_for_the_loads_of_who_has_begun() -> None:
+    rows = [
+        reader("rich", 2.4, Place.INSIDE, prompt=480),  # 500 tokens: 50 ms
+        reader("poor", 2.2, Place.INSIDE, prompt=480),
+        reader("begun", 9.0, prompt=0),  # 2 ms
+        reader("new", 0.5, generated=0, read_end_s=None, prompt=5_000),  # computed once, whoever makes way
+        reader("new, too", 0.5, generated=0, read_end_s=None, prompt=5_000),
     ]
+    seen = view(*rows, machine=SLOPED)
+    needs, takes_s = demands(seen), loads(seen).takes_s
+    part, pace = np.isfinite(needs.slack_s), float(needs.pace.sum())
+    # Loads of who has begun, and one more: 52 ms, so a round takes 0.26 s; with the new ones 5.5 s.
+    enough = pace / TURNS_SHARE
+    assert spare(seen, needs, part, takes_s, enough + 0.1).tolist() == [True] + 4 * [False]
+    assert not spare(seen, needs, part, takes_s, enough - 0.1).any()
 
 
 def test_a_reader_yields_after_ten_seconds_and_comes_back_into_free_capacity() -> None:
@@ -294,7 +306,7 @@ def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
     needs = demands(seen)
     part = np.isfinite(needs.slack_s)
     takes_s = loads(seen).takes_s
-    due, waits = urgent(seen, needs, part, takes_s, 0.0), spare(seen, needs, part, takes_s)
+    due, waits = urgent(seen, needs, part, takes_s, 0.0), spare(seen, needs, part, takes_s, 0.0)
     stage = stages(seen, needs, part, due, waits)
     names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs))]
     assert names == [
@@ -336,7 +348,7 @@ def stages_of(seen: View) -> dict[str, int]:
     needs, load = demands(seen), loads(seen)
     part = members(seen, needs, capacity(seen), inf)
     due = urgent(seen, needs, part, load.takes_s, link_wait_s(seen))
-    found = stages(seen, needs, part, due, spare(seen, needs, part, load.takes_s))
+    found = stages(seen, needs, part, due, spare(seen, needs, part, load.takes_s, capacity(seen)))
     return dict(zip(seen.ids, found.tolist(), strict=True))
 
 

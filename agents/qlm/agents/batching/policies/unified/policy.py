@@ -87,9 +87,10 @@ class Unified:
 
     def _order(self, view: View, needs: Demands, load: Loads) -> tuple[Ints, Ints]:
         """Return the stage of each row, and the rows in order."""
-        part = members(view, needs, capacity(view), self._admission_share)
+        tokens_per_s = capacity(view)
+        part = members(view, needs, tokens_per_s, self._admission_share)
         due = urgent(view, needs, part, load.takes_s, link_wait_s(view))
-        waits = spare(view, needs, part, load.takes_s)
+        waits = spare(view, needs, part, load.takes_s, tokens_per_s)
         stage = stages(view, needs, part, due, waits)
         return stage, ordered(view, needs, stage, prices(view, needs))
 

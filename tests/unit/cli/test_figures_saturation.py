@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.streaming_mixed import served_when_full
+from qlm.cli.figures.saturation import served_when_full
 from qlm.domain.errors import InvalidValueError
 
 S = 1_000_000_000

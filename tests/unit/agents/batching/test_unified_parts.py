@@ -308,7 +308,7 @@ def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
     takes_s = loads(seen).takes_s
     due, waits = urgent(seen, needs, part, takes_s, 0.0), spare(seen, needs, part, takes_s, 0.0)
     stage = stages(seen, needs, part, due, waits)
-    names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs), takes_s)]
+    names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs))]
     assert names == [
         "timed, tighter", "timed", "dear", "cheap", "spare", "rich", "waits",
         "new, better rank", "new, worse rank", "batch inside", "batch early", "batch late",
@@ -342,20 +342,6 @@ def test_behind_a_long_best_effort_request_the_cache_is_filled_with_short_ones()
     ]
     seen = view(*rows, machine=MACHINE._replace(kv_blocks=1000))
     assert {f"short {n}" for n in range(40)} <= set(Unified().decide(seen).run)
-
-
-def test_of_readers_to_spare_who_frees_most_for_a_second_of_loading_yields_first() -> None:
-    rows = [
-        reader("computed again", 30.0, Place.INSIDE, prompt=480),
-        reader("copied", 30.0, Place.INSIDE, prompt=480, host_tokens=500),
-        reader("copied, less unread", 20.0, Place.INSIDE, prompt=480, host_tokens=500),
-        reader("computed again, less unread", 20.0, Place.INSIDE, prompt=480),
-    ]
-    seen = view(*rows, machine=SLOPED)
-    needs, takes_s = demands(seen), loads(seen).takes_s
-    stage = np.full(len(rows), Stage.SPARE)
-    names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs), takes_s)]
-    assert names == ["computed again, less unread", "computed again", "copied, less unread", "copied"]
 
 
 def stages_of(seen: View) -> dict[str, int]:

@@ -13,9 +13,6 @@ RESERVE_SHARE: Final = 0.1
 take. Without it, each took a rest of the cache until the next member came: 4.5 preemptions per best-effort
 request on mixed work, with it 1.0 and the same tokens per second (docs/batch-policy-unified.md)."""
 
-LOAD_MIN_S: Final = 1e-4
-"""Least time to load a request, beside which of two is shorter does not count."""
-
 
 class Stage:
     """Part of the order that a request belongs to. Plain numbers, for columns of them."""
@@ -25,7 +22,7 @@ class Stage:
     READER: Final = 1
     """A reader that is urgent, or inside and not to spare, by price."""
     SPARE: Final = 2
-    """A reader inside that can wait: who frees the most block-seconds per second of loading yields first."""
+    """A reader inside that can wait, by slack: the one with the most yields first."""
     STARTED: Final = 3
     """Outside, with tokens, not urgent: by slack."""
     NEW: Final = 4
@@ -48,20 +45,10 @@ def stages(view: View, needs: Demands, members: Flags, urgent: Flags, spare: Fla
     return stage
 
 
-def ordered(view: View, needs: Demands, stage: Ints, price: Floats, takes_s: Floats) -> Ints:
-    """Return the rows, most wanted first; equals in the order of the view.
-
-    Args:
-        view: The instance.
-        needs: What the requests need.
-        stage: Stage of each.
-        price: Price of each reader.
-        takes_s: Time to load each.
-    """
+def ordered(view: View, needs: Demands, stage: Ints, price: Floats) -> Ints:
+    """Return the rows, most wanted first; equals in the order of the view."""
     within = np.where(stage < Stage.RESIDENT, needs.slack_s, view.arrival_s)
     within = np.where(stage == Stage.READER, -price, within)
-    spare = stage == Stage.SPARE
-    within[spare] = needs.slack_s[spare] * view.blocks[spare] / np.maximum(LOAD_MIN_S, takes_s[spare])
     rank = np.where(stage < Stage.NEW, 0, view.rank)
     return np.asarray(np.lexsort((within, rank, stage)), np.int64)
 

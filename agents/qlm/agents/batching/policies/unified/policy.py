@@ -92,7 +92,7 @@ class Unified:
         due = urgent(view, needs, part, load.takes_s, link_wait_s(view))
         waits = spare(view, needs, part, load.takes_s, tokens_per_s)
         stage = stages(view, needs, part, due, waits)
-        return stage, ordered(view, needs, stage, prices(view, needs), load.takes_s)
+        return stage, ordered(view, needs, stage, prices(view, needs))
 
 
 def _recomputed(view: View, load: Loads, run: list[RequestId]) -> frozenset[RequestId]:

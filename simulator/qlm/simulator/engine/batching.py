@@ -150,8 +150,7 @@ class BatchingEngine:
         Returns:
             Whether the request was known.
         """
-        sequence = self._all.pop(call_id, None)
-        if sequence is None:
+        if (sequence := self._all.pop(call_id, None)) is None:
             return False
         if self._host:
             self._host.aborted(sequence)
@@ -183,8 +182,7 @@ class BatchingEngine:
         batch = [*self._batch.running, *self._batch.unreported]
         self._batch.unreported.clear()
         self._commit(run.iterations)
-        duration_ns = run.end_ns(run.iterations) - now_ns
-        return StepResult(duration_ns, self._report(batch), idle=not run.iterations)
+        return StepResult(run.end_ns(run.iterations) - now_ns, self._report(batch), idle=not run.iterations)
 
     def plan(self, now_ns: int, iterations_max: int) -> Run | None:
         """Schedule, and describe the following iterations with the same batch.
@@ -248,7 +246,7 @@ class BatchingEngine:
         self._batch.waiting.extend(self._arrived)
         self._arrived.clear()
         if self._host:
-            self._host.queued()  # a decision since they came may have been made without them
+            self._host.queued()
 
     def _schedule(self, now_ns: int, early: bool) -> None:
         """Put the next iteration together, if there is something to compute; see `Scheduler.schedule`."""

@@ -85,7 +85,7 @@ class PolicyHost:
         self._changed = True
 
     def queued(self) -> None:
-        """Note that new requests are in the order of the next view."""
+        """Note that new requests are in the next view; the latest decision may not have seen them."""
         self._changed = True
 
     def aborted(self, sequence: Sequence) -> None:

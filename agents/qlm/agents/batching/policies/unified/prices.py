@@ -51,8 +51,8 @@ def prices(view: View, needs: Demands) -> Floats:
     late_s = (view.late_sum_s + needs.idle_s * left) / length
     blocks = (view.tokens + left / 2) / view.machine.block_tokens
     quality = half_s / (half_s + late_s) ** 2 / length
-    stays = 2.0 ** (-needs.idle_s / HALF_LIFE_S)
-    goodput = log(2) / HALF_LIFE_S * length / max(1.0, view.pace.answer_mean) * stays / left
+    kept = 2.0 ** (-needs.idle_s / HALF_LIFE_S)
+    goodput = log(2) / HALF_LIFE_S * length / max(1.0, view.pace.answer_mean) * kept / left
     price = (quality + GOODPUT_WEIGHT * goodput) / blocks
     factor = np.where(needs.idle_s <= 0, ON_TIME_FACTOR, 1.0) * np.where(view.inside, INSIDE_FACTOR, 1.0)
     return np.where(needs.reads, price * factor, 0.0)

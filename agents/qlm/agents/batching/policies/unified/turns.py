@@ -3,9 +3,9 @@
     urgent: slack - loads of those before it, and its own < 1 s
     spare:  inside, slack > 2 s + loads / 0.2
 
-While the capacity has room for all members, whoever was preempted comes back when its slack ends. Then
+While the capacity has room for all members, a request that was preempted comes back when its slack ends. Then
 `loads` are those of the members outside that have begun, and of one more: they take at most a fifth of the
-time. The prompts of new ones are computed once, whoever makes way.
+time. The prompts of new ones are computed once, whichever request is preempted for them.
 
 Else, `loads` are those of all members, as if all took turns, with a round as long as five times all loads.
 Readers would idle by turns otherwise, and more of them the more take part. Without the rule, requests that
@@ -30,9 +30,9 @@ LOADING_SHARE: Final = 0.2
 """Most of the time that goes into loads."""
 
 TURNS_SHARE: Final = 0.8
-"""Share of the capacity up to which readers make way for each other early. In a burst that the instance can
-serve, QoE* was 0.974 with it and 0.960 without; beyond the capacity, it costs a fifth of the smooth goodput
-(docs/batch-policy-unified.md)."""
+"""Share of the capacity up to which readers are preempted early for each other. In a burst that the instance
+can serve, QoE* was 0.974 with it and 0.960 without; beyond the capacity, it costs a fifth of the smooth
+goodput (docs/batch-policy-unified.md)."""
 
 
 def urgent(view: View, needs: Demands, members: Flags, takes_s: Floats, wait_s: float) -> Flags:

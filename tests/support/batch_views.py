@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -57,6 +57,18 @@ class Row:
             return self.blocks
         inside = self.place is not Place.OUTSIDE
         return -(-(self.prompt + self.generated) // machine.block_tokens) if inside else 0
+
+
+def reader(id: str, slack_s: float, place: Place = Place.OUTSIDE, **other: Any) -> Row:
+    """Return a reader that has this slack at 0."""
+    fields: dict[str, Any] = {
+        "arrival_s": -5.0,
+        "generated": 20,
+        "rate": 5.0,
+        "ttft_s": 1.0,
+        "read_end_s": slack_s,
+    }
+    return Row(id, place, **(fields | other))
 
 
 def view(*rows: Row, now_s: float = 0.0, machine: Machine = MACHINE, pace: Pace = PACE) -> View:

@@ -20,38 +20,17 @@ from qlm.agents.batching.policies.unified.order import (
     stages,
 )
 from qlm.agents.batching.policies.unified.policy import Unified
-from qlm.agents.batching.policies.unified.prices import (
-    GOODPUT_WEIGHT,
-    INSIDE_FACTOR,
-    ON_TIME_FACTOR,
-    prices,
-)
+from qlm.agents.batching.policies.unified.prices import prices
 from qlm.agents.batching.policies.unified.turns import TURNS_SHARE, spare, urgent
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place, View
-from qlm.domain.streaming.experience import qoe_star
-from qlm.domain.streaming.goodput import users_left
-from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.timeline import Timeline
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_drawn import views
-from support.batch_views import MACHINE, PACE, Row, view
+from support.batch_views import MACHINE, PACE, Row, reader, view
 
 SLOPED = MACHINE._replace(
     iteration=IterationTime(host_ms=0.0, linear_ms=((1.0, 10.0), (1_001.0, 110.0)), kv_ms=0.001)
 )
 """10 ms for an iteration, 0.1 ms per token more, 1 us per token of context."""
-
-
-def reader(id: str, slack_s: float, place: Place = Place.OUTSIDE, **other: Any) -> Row:
-    """Return a reader that has this slack at 0."""
-    fields: dict[str, Any] = {
-        "arrival_s": -5.0,
-        "generated": 20,
-        "rate": 5.0,
-        "ttft_s": 1.0,
-        "read_end_s": slack_s,
-    }
-    return Row(id, place, **(fields | other))
 
 
 def test_every_objective_becomes_slack_and_pace() -> None:
@@ -138,74 +117,6 @@ def test_a_load_takes_the_faster_way() -> None:
 def test_the_link_is_busy_until_its_loads_end() -> None:
     assert link_wait_s(view(now_s=2.0, machine=MACHINE._replace(load_free_s=2.5))) == pytest.approx(0.5)
     assert link_wait_s(view(now_s=3.0, machine=MACHINE._replace(load_free_s=2.5))) == 0.0
-
-
-@pytest.mark.parametrize("late_s", [0.0, 1.5])
-@pytest.mark.parametrize("pause_s", [0.1, 2.0])
-@pytest.mark.parametrize("generated", [1, 40, 200])
-def test_a_price_is_what_one_more_second_costs_the_reader_by_remaining_work(
-    generated: int, pause_s: float, late_s: float
-) -> None:
-    left = 70
-    seen_so_far = Timeline(Reader(1.0, 5.0))
-    seen_so_far.deliver(generated, 1.0 + late_s)
-    now_s = seen_so_far.read_end_s + pause_s
-    row = Row(
-        "a", generated=generated, rate=5.0, ttft_s=1.0, read_end_s=seen_so_far.read_end_s, left_mean=left,
-        late_s=seen_so_far.late_s, late_sum_s=seen_so_far.late_sum_s,
-    )  # fmt: skip
-    seen = view(row, now_s=now_s)
-
-    def value(idle_s: float) -> float:
-        timeline = Timeline(Reader(1.0, 5.0))
-        timeline.deliver(generated, 1.0 + late_s)
-        timeline.deliver(left, now_s + idle_s)
-        kept = (generated + left) * (1 - users_left(timeline.late_s)) / seen.pace.answer_mean
-        return qoe_star(timeline) + GOODPUT_WEIGHT * kept
-
-    slope = (value(0.0) - value(1e-5)) / 1e-5
-    price = float(prices(seen, demands(seen))[0])
-    blocks = (row.prompt + generated + left / 2) / seen.machine.block_tokens
-    assert price * left * blocks == pytest.approx(slope, rel=1e-4)
-
-
-@pytest.mark.parametrize("answer_mean", [100.0, 340.0])
-def test_who_runs_and_has_nearly_ended_has_a_higher_price_than_a_new_reader(answer_mean: float) -> None:
-    rows = [
-        reader(
-            "new", 0.5, generated=0, arrival_s=-0.5, read_end_s=None, prompt=160, left_mean=answer_mean
-        ),
-        reader(
-            "nearly done", 0.5, Place.INSIDE, generated=int(answer_mean), prompt=160,
-            left_mean=answer_mean / 2,
-        ),
-    ]  # fmt: skip
-    seen = view(*rows, pace=PACE._replace(answer_mean=answer_mean))
-    new, done = prices(seen, demands(seen))
-    assert done > new
-
-
-def test_who_runs_has_four_times_the_price_and_no_reader_has_none() -> None:
-    seen = view(
-        reader("out", 1.0), reader("in", 1.0, Place.INSIDE), Row("batch"), Row("timed", deadline_s=9.0)
-    )
-    price = prices(seen, demands(seen))
-    assert price[1] == pytest.approx(INSIDE_FACTOR * price[0])
-    assert price[2] == price[3] == 0
-    assert prices(seen, demands(seen))[0] > 0
-
-
-def test_a_reader_that_never_idled_has_a_higher_price_than_one_that_has() -> None:
-    seen = view(reader("in time", 0.0), reader("idle", 0.0, late_s=1e-6), reader("late now", -1e-6))
-    in_time, idle, late_now = prices(seen, demands(seen))
-    assert idle == pytest.approx(late_now, rel=1e-4)
-    assert in_time == pytest.approx(ON_TIME_FACTOR * idle, rel=1e-4)
-
-
-def test_the_reader_of_a_first_token_has_a_price() -> None:
-    seen = view(Row("first", rate=FIRST_TOKEN_ONLY, ttft_s=1.0), Row("reader", rate=4.8, ttft_s=1.0))
-    price = prices(seen, demands(seen))
-    assert price[0] == pytest.approx(price[1])
 
 
 def test_urgent_is_who_would_wait_too_long_behind_earlier_loads() -> None:

@@ -12,10 +12,10 @@ with the mean number of KV blocks while the tokens to come are generated. That i
 remaining work, which minimises the total cost of delay where not all can be served in time.
 
 QoE* is of a request, and hardly falls in the first seconds. What a user reads is of a token, and a third of
-the users have left after three. By the first alone, long answers are interrupted shortly before their end,
-and nothing of them is read. By the second alone, some new requests wait for minutes. The figures are in
-docs/batch-policy-unified.md. With slack in place of the price, QoE fell from 0.96 to between 0.82 and 0.85:
-it protects long answers, whose blocks would serve several short ones.
+the users have left after three. By the first alone, long answers are interrupted, and little of them is read.
+By the second alone, some new requests wait for minutes. The figures are in docs/batch-policy-unified.md.
+With slack in place of the price, QoE fell from 0.96 to between 0.82 and 0.85: it protects long answers, whose
+blocks would serve several short ones.
 """
 
 from math import log
@@ -25,6 +25,7 @@ import numpy as np
 
 from qlm.agents.batching.policies.unified.demands import Demands
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Floats, View
+from qlm.domain.attainment import LATE_S
 from qlm.domain.streaming.goodput import HALF_LIFE_S
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S
 
@@ -54,5 +55,5 @@ def prices(view: View, needs: Demands) -> Floats:
     kept = 2.0 ** (-needs.idle_s / HALF_LIFE_S)
     goodput = log(2) / HALF_LIFE_S * length / max(1.0, view.pace.answer_mean) * kept / left
     price = (quality + GOODPUT_WEIGHT * goodput) / blocks
-    factor = np.where(needs.idle_s <= 0, ON_TIME_FACTOR, 1.0) * np.where(view.inside, INSIDE_FACTOR, 1.0)
+    factor = np.where(needs.idle_s <= LATE_S, ON_TIME_FACTOR, 1.0) * np.where(view.inside, INSIDE_FACTOR, 1.0)
     return np.where(needs.reads, price * factor, 0.0)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import io
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
@@ -271,17 +272,28 @@ async def test_a_bug_in_a_line_costs_that_line_alone(
     assert [r.exc_info is not None for r in caplog.records if "ZeroDivisionError" in r.getMessage()] == [True]
 
 
+@pytest.mark.parametrize("stopping", [False, True])
 async def test_a_claim_that_cannot_be_given_back_is_noted_and_runs_out(
-    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gateway: Gateway,
+    storage: Storage,
+    stopping: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    fails = threading.Event()  # while the batches run, or while their runner stops
+
     def fail(claim: DiskClaim) -> None:
+        assert fails.wait(10)
         claim.lock.release()
         raise RuntimeError("no such device")
 
     monkeypatch.setattr(DiskClaim, "release", fail)
     folders = [open_batch(storage) for _ in range(2)]
     async with batches_running(gateway, {ENDPOINT: refuse}):
+        if not stopping:
+            fails.set()
         assert await ended(storage, *folders) == ["completed"] * 2
+        asyncio.get_running_loop().call_later(0.1, fails.set)
     gc.collect()  # a task whose failure nobody took is reported then
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(said) == 1

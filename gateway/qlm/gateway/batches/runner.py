@@ -45,6 +45,7 @@ class BatchRunner:
         self._routes = routes
         self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._releases: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Look for batches until cancelled; then leave them to others."""
@@ -63,6 +64,8 @@ class BatchRunner:
                 await asyncio.sleep(pace.scan_s)
         finally:
             await end_tasks(list(self._running.values()))
+            if self._releases:  # also those of batches that have just ended
+                await asyncio.wait(self._releases)
 
     async def _scan(self) -> None:
         for id, place in (await self._storage.call(self._storage.batches.open_places)).items():
@@ -103,7 +106,9 @@ class BatchRunner:
             await asyncio.sleep(RETRY_S)
         finally:
             del self._running[id]
-            await self._release(id, claim)
+            release = asyncio.create_task(self._release(id, claim))  # the end of this task does not cancel it
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
 
     async def _release(self, id: str, claim: Claim) -> None:
         try:
@@ -147,4 +152,4 @@ async def batches_running(gateway: Gateway, routes: LineRoutes) -> AsyncIterator
     try:
         yield
     finally:
-        await end_tasks([task])
+        await end_tasks([task], grace_s=RELEASE_S)

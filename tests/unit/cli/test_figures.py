@@ -1,7 +1,7 @@
 """Figures of the papers: their measures by hand, and runs that repeat to the byte."""
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from qlm.cli.figures.figure import SCENARIOS, Arm, Figure, Row
 from qlm.cli.figures.measures import Measures, measured
 from qlm.cli.figures.names import FIGURE_NAMES
 from qlm.cli.figures.report import rows_csv
-from qlm.cli.figures.running import TokenTimes, run
+from qlm.cli.figures.running import TokenTimes, arm_scenario, run
 from qlm.cli.main import main
 from qlm.cli.scenario.file import load_scenario
 from qlm.domain.streaming.experience import qoe
@@ -24,10 +24,7 @@ from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.results import Outcomes, SimulationResult
 from qlm.simulator.seeds import Seeds
 
-NOTHING = Measures(
-    met=0, qoe=0, qoe_star=0, smooth_goodput=0, effective_tokens_per_s=0, tokens_per_s=0, ttft_p50_s=0,
-    ttft_p99_s=0, idle_p99_s=0, preemptions=0, longest_wait_s=0, makespan_s=0,
-)  # fmt: skip
+NOTHING = Measures(**dict.fromkeys((each.name for each in fields(Measures)), 0.0))
 
 
 def test_the_command_lists_all_figures() -> None:
@@ -35,9 +32,15 @@ def test_the_command_lists_all_figures() -> None:
 
 
 def small(name: str) -> Figure:
-    """Return a figure with two arms, and loads at which little waits."""
+    """Return a figure with two arms, and one point at which little waits."""
     figure = FIGURES[name]
-    return replace(figure, loads=figure.loads and (0.5,), arms=(Arm("fcfs", "fcfs"), Arm("andes", "andes")))
+    at_once = figure.at_once[-1:]
+    return replace(
+        figure,
+        loads=figure.loads and (0.5,),
+        at_once=at_once,
+        arms=(Arm("fcfs", "fcfs"), Arm("andes", "andes")),
+    )
 
 
 def result_of(timelines: list[Timeline]) -> SimulationResult:
@@ -84,7 +87,7 @@ def test_requests_without_an_answer_count_with_nothing() -> None:
 @pytest.mark.parametrize("name", FIGURES)
 def test_equal_seeds_give_equal_bytes(name: str) -> None:
     first, second = (list(run(small(name), (3,), lambda what: None, requests=12)) for _ in range(2))
-    assert rows_csv(first) == rows_csv(second)
+    assert rows_csv(FIGURES[name], first) == rows_csv(FIGURES[name], second)
     assert {each.arm for each in first} == {"fcfs", "andes"}
     assert all(each.measures.effective_tokens_per_s <= each.measures.tokens_per_s for each in first)
     assert all(0 < each.measures.qoe <= 1 for each in first)
@@ -106,6 +109,37 @@ def test_the_highest_load_is_where_quality_falls_below_the_good_one() -> None:
     assert highest_load(rows[3:], "x", "qoe") == 2.0
 
 
+def test_requests_at_once_arrive_at_the_start_and_in_order() -> None:
+    figure = small("annealing-v100-2")
+    scenario = arm_scenario(figure, figure.arms[0], figure.at_once[0], requests=9)
+    drawn, at_once = load_scenario(SCENARIOS / figure.scenario), scenario.make_workload(Seeds(2))
+    assert at_once.arrival_ns.tolist() == [0] * 9
+    assert (at_once.prompt_tokens == drawn.make_workload(Seeds(2)).prompt_tokens[:9]).all()
+    assert {profile.seqs_max for profile in scenario.fleet.profiles.values()} == {2}
+
+
+def test_requests_without_a_reader_count_in_what_is_met_alone() -> None:
+    row = next(run(small("annealing-v100-4"), (3,), lambda what: None, requests=4))
+    figure = small("annealing-v100-4")
+    classes = arm_scenario(figure, figure.arms[0], 4.0, requests=4).make_workload(Seeds(3)).slo_class
+    assert set(classes.tolist()) == {0, 1}
+    assert row.measures.qoe_star == 1.0 and row.measures.met == 1.0
+    assert row.measures.met_per_latency_s == pytest.approx(1 / row.measures.latency_s)
+
+
+def test_a_claim_of_the_best_draw_compares_equal_requests() -> None:
+    claim = FIGURES["annealing-v100-1"].claims[0]
+    rows = [
+        Row(point, arm, seed, replace(NOTHING, met=met))
+        for point, arm, seed, met in (
+            (4, "fcfs", 1, 0.5), (4, "annealing", 1, 0.75), (4, "fcfs", 2, 0.4), (4, "annealing", 2, 0.4),
+            (6, "fcfs", 1, 0.0), (6, "annealing", 1, 0.5),
+        )
+    ]  # fmt: skip
+    assert claim.ours(rows) == "+50.0% at 4"
+    assert claim.ours(rows[4:]) == "none"
+
+
 def test_the_command_writes_csv_picture_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = replace(small("tokenflow-a100"), claims=FIGURES["andes-rate"].claims[:1])
     monkeypatch.setitem(FIGURES, "tokenflow-a100", one)
@@ -125,7 +159,7 @@ def test_the_command_writes_csv_picture_and_claims(tmp_path: Path, monkeypatch: 
     answer = orjson.loads(found.stdout)["tokenflow-a100"]
     assert len(answer["rows"]) == 2 and answer["claims"][0]["here"].endswith("x")
     header, *rows = (tmp_path / "tokenflow-a100.csv").read_text("utf-8").splitlines()
-    assert header.startswith("load,policy,seed,met,qoe,") and len(rows) == 2
+    assert header.startswith("load,policy,seed,met,latency_s,") and len(rows) == 2
     assert (tmp_path / "tokenflow-a100.png").read_bytes().startswith(b"\x89PNG")
 
 

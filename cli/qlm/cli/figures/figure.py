@@ -28,9 +28,9 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Measures of one arm at one load, of one seed."""
+    """Measures of one arm at one point of the figure's axis, of one seed."""
 
-    load: float
+    point: float
     arm: str
     seed: int
     measures: Measures
@@ -39,9 +39,9 @@ class Row:
 Rows = Sequence[Row]
 
 
-def mean(rows: Rows, arm: str, column: str, load: float | None = None) -> float:
-    """Return the mean of a column over the seeds; over all loads if none is given."""
-    chosen = [each for each in rows if each.arm == arm and load in (None, each.load)]
+def mean(rows: Rows, arm: str, column: str, point: float | None = None) -> float:
+    """Return the mean of a column over the seeds; over all points if none is given."""
+    chosen = [each for each in rows if each.arm == arm and point in (None, each.point)]
     return fmean(float(getattr(each.measures, column)) for each in chosen)
 
 
@@ -70,8 +70,10 @@ class Figure:
         scenario: File name in `SCENARIOS`.
         loads: Requests per second over what the first arm serves while its batch is full; empty for the
             arrivals of the scenario as they are.
+        at_once: Instead of loads, how many requests arrive, all of them at the start.
         requests: Only the first ones of the scenario; None for all.
         kv_tokens: Size of the KV cache, instead of the profile's.
+        seqs_max: Batch slots, instead of the profile's.
         arms: Policies to compare; the first is the base of claims.
         shown: Columns of the table, of `Measures`, with their headers.
         drawn: Column of the picture.
@@ -82,9 +84,23 @@ class Figure:
     source: str
     scenario: str
     loads: tuple[float, ...] = ()
+    at_once: tuple[int, ...] = ()
     requests: int | None = None
     kv_tokens: int | None = None
+    seqs_max: int | None = None
     arms: tuple[Arm, ...]
     shown: Mapping[str, str]
     drawn: str
     claims: tuple[Claim, ...]
+
+    @property
+    def axis(self) -> str | None:
+        """Name of what the rows differ in, beside arm and seed; None for nothing."""
+        if self.at_once:
+            return "requests"
+        return "load" if self.loads else None
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        """Points of the axis; a figure without one has a single point."""
+        return self.at_once or self.loads or (1.0,)

@@ -1,6 +1,7 @@
 """Measures of a simulated streaming workload, by the four papers."""
 
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -14,8 +15,13 @@ from qlm.simulator.results import FloatArray, SimulationResult
 class Measures:
     """Measures over all requests of a run; those without an answer count with 0.
 
+    Those of readers (quality of experience, smooth goodput, effective tokens, idle time) leave out requests
+    whose objective has no reader.
+
     Attributes:
         met: Share of met objectives.
+        latency_s: Mean latency of the answered requests, arrival to last token.
+        met_per_latency_s: Met objectives per second of the latencies of all (annealing, equation 2: G).
         qoe: Mean quality of experience (Andes, equation 1).
         qoe_star: The same in the form that no late token raises.
         smooth_goodput: Tokens per second to users who are still there.
@@ -30,6 +36,8 @@ class Measures:
     """
 
     met: float
+    latency_s: float
+    met_per_latency_s: float
     qoe: float
     qoe_star: float
     smooth_goodput: float
@@ -47,21 +55,25 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
     """Measure a run.
 
     Args:
-        result: The run; each class has a reader.
+        result: The run.
         times_s: Times of the tokens of each request, seconds from its arrival.
     """
     outcomes, workload = result.outcomes, result.workload
     paces = np.array([_pace(each.slo) for each in result.scenario.slo_classes])[workload.slo_class]
+    readers = np.flatnonzero(np.isfinite(paces))
     answered = outcomes.tokens > 0
+    latencies_s = (outcomes.ended_ns - workload.arrival_ns)[answered] / 1e9
     span_s = float(outcomes.ended_ns.max() - workload.arrival_ns.min()) / 1e9
     waits_s = (outcomes.first_token_ns - workload.arrival_ns)[answered] / 1e9
     left = np.nan_to_num(2.0 ** (-outcomes.idle_s / HALF_LIFE_S))
-    effective = sum(effective_tokens(each, pace) for each, pace in zip(times_s, paces.tolist(), strict=True))
+    effective = sum(effective_tokens(times_s[each], float(paces[each])) for each in readers)
     return Measures(
         met=float(outcomes.met.mean()),
-        qoe=float(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces).mean()),
-        qoe_star=float(np.nan_to_num(outcomes.qoe).mean()),
-        smooth_goodput=float((outcomes.tokens * left).sum()) / span_s,
+        latency_s=float(latencies_s.mean()),
+        met_per_latency_s=float(outcomes.met.sum() / latencies_s.sum()),
+        qoe=float(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces)[readers].mean()),
+        qoe_star=float(np.nan_to_num(outcomes.qoe)[readers].mean()),
+        smooth_goodput=float((outcomes.tokens * left)[readers].sum()) / span_s,
         effective_tokens_per_s=effective / span_s,
         tokens_per_s=float(outcomes.tokens.sum()) / span_s,
         ttft_p50_s=float(np.quantile(waits_s, 0.5)),
@@ -74,8 +86,7 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
 
 
 def _pace(slo: object) -> float:
-    assert isinstance(slo, ReadingSlo), "figures have readers only"
-    return slo.tokens_per_s
+    return slo.tokens_per_s if isinstance(slo, ReadingSlo) else nan
 
 
 def _andes(qoe_star: FloatArray, idle_s: FloatArray, reads_s: FloatArray) -> FloatArray:

@@ -8,5 +8,8 @@ FIGURE_NAMES: Final = (
     "tokenflow-a100",
     "tokenflow-4090",
     "tokenflow-h200",
+    "annealing-v100-1",
+    "annealing-v100-2",
+    "annealing-v100-4",
 )
 """Those of `catalogue.FIGURES`, in its order."""

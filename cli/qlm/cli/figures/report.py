@@ -12,13 +12,13 @@ from qlm.cli.inspect.render import table
 
 
 def shown(figure: Figure, rows: Rows) -> Table:
-    """Return the table of a figure: one line per arm and load, means over the seeds."""
-    loads = ["load>"] if figure.loads else []
+    """Return the table of a figure: one line per arm and point, means over the seeds."""
+    axis = [f"{figure.axis}>"] if figure.axis else []
     lines = []
-    for load, arm in dict.fromkeys((each.load, each.arm) for each in rows):
-        cells = [f"{mean(rows, arm, name, load):.3g}" for name in figure.shown]
-        lines.append([*([f"{load:g}"] if figure.loads else []), arm, *cells])
-    return table(figure.title, [*loads, "policy", *(f"{name}>" for name in figure.shown.values())], lines)
+    for point, arm in dict.fromkeys((each.point, each.arm) for each in rows):
+        cells = [f"{mean(rows, arm, name, point):.3g}" for name in figure.shown]
+        lines.append([*([f"{point:g}"] if axis else []), arm, *cells])
+    return table(figure.title, [*axis, "policy", *(f"{name}>" for name in figure.shown.values())], lines)
 
 
 def claims(figure: Figure, rows: Rows) -> Table:
@@ -27,14 +27,14 @@ def claims(figure: Figure, rows: Rows) -> Table:
     return table(figure.source, ["claim", "paper", "here"], lines)
 
 
-def rows_csv(rows: Sequence[Row]) -> str:
+def rows_csv(figure: Figure, rows: Sequence[Row]) -> str:
     """Return all measures of all runs; equal seeds give equal bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["load", "policy", "seed", *(each.name for each in fields(Measures))])
+    writer.writerow([_axis(figure), "policy", "seed", *(each.name for each in fields(Measures))])
     for row in rows:
         values = (f"{value:.6g}" for value in asdict(row.measures).values())
-        writer.writerow([f"{row.load:g}", row.arm, row.seed, *values])
+        writer.writerow([f"{row.point:g}", row.arm, row.seed, *values])
     return text.getvalue()
 
 
@@ -44,9 +44,14 @@ def plain(figure: Figure, rows: Rows) -> dict[str, object]:
         "title": figure.title,
         "source": figure.source,
         "rows": [
-            {"load": row.load, "policy": row.arm, "seed": row.seed, **asdict(row.measures)} for row in rows
+            {_axis(figure): row.point, "policy": row.arm, "seed": row.seed, **asdict(row.measures)}
+            for row in rows
         ],
         "claims": [
             {"claim": each.text, "paper": each.paper, "here": each.ours(rows)} for each in figure.claims
         ],
     }
+
+
+def _axis(figure: Figure) -> str:
+    return figure.axis or "load"

@@ -50,49 +50,83 @@ def run(
         on_run: Receives the name of each simulation before it starts.
     """
     for seed in seeds:
-        on_run(f"seed {seed}: what {figure.arms[0].name} serves")
-        unit = saturation(figure, seed) if figure.loads else 1.0
-        for load in figure.loads or (1.0,):
+        unit = 1.0
+        if figure.loads:
+            on_run(f"seed {seed}: what {figure.arms[0].name} serves")
+            unit = saturation(figure, seed)
+        for point in figure.points:
             for arm in figure.arms:
-                on_run(f"seed {seed}, load {load:g}: {arm.name}")
-                scenario = _scenario(figure, arm, load * unit, requests)
+                on_run(f"seed {seed}, {figure.axis or 'load'} {point:g}: {arm.name}")
+                scenario = arm_scenario(figure, arm, point, unit_rps=unit, requests=requests)
                 observer = TokenTimes(scenario.make_workload(Seeds(seed)))
-                yield Row(
-                    load, arm.name, seed, measured(_simulated(scenario, seed, observer), observer.times_s)
-                )
+                result = _simulated(scenario, seed, observer)
+                yield Row(point, arm.name, seed, measured(result, observer.times_s))
 
 
 def simulations(figure: Figure, seeds: Sequence[int]) -> int:
     """Return how many simulations `run` reports."""
-    return len(seeds) * (1 + len(figure.loads or (1.0,)) * len(figure.arms))
+    return len(seeds) * (bool(figure.loads) + len(figure.points) * len(figure.arms))
+
+
+def arm_scenario(
+    figure: Figure, arm: Arm, point: float, *, unit_rps: float = 1.0, requests: int | None = None
+) -> Scenario:
+    """Return what one arm serves at one point.
+
+    Args:
+        figure: The figure.
+        arm: The arm.
+        point: Load, or requests at once.
+        unit_rps: Requests per second of load 1.
+        requests: Only the first ones; None for all.
+    """
+    scenario = _scenario(figure, arm, point * unit_rps if figure.loads else 1.0)
+    return _cut(figure, scenario, point, requests)
 
 
 def saturation(figure: Figure, seed: int) -> float:
     """Return the requests per second that the first arm serves while its batch is full."""
-    scenario = _scenario(figure, figure.arms[0], 1.0, None)
-
-    def at_once(seeds: Seeds) -> Workload:
-        drawn = scenario.make_workload(seeds)
-        return replace(drawn, arrival_ns=np.zeros_like(drawn.arrival_ns))
-
-    result = _simulated(replace(scenario, make_workload=at_once), seed, SimulationObserver())
+    scenario = _scenario(figure, figure.arms[0], 1.0)
+    every = figure.requests or len(scenario.make_workload(Seeds(seed)))
+    result = _simulated(_at_once(scenario, every), seed, SimulationObserver())
     return served_when_full(result.outcomes.first_token_ns, result.outcomes.ended_ns)
 
 
-def _scenario(figure: Figure, arm: Arm, load: float, requests: int | None) -> Scenario:
+def _scenario(figure: Figure, arm: Arm, load: float) -> Scenario:
     scenario = load_scenario(SCENARIOS / figure.scenario, load=load)
     host_kv_bytes = scenario.host_kv_bytes if arm.host_kv_gib is None else round(arm.host_kv_gib * GIB)
     instances = tuple(replace(each, batching=arm.batching) for each in scenario.instances)
     profiles = {
-        key: replace(each, kv_tokens=figure.kv_tokens or each.kv_tokens)
+        key: replace(
+            each,
+            kv_tokens=figure.kv_tokens or each.kv_tokens,
+            seqs_max=figure.seqs_max or each.seqs_max,
+        )
         for key, each in scenario.fleet.profiles.items()
     }
     fleet = replace(scenario.fleet, profiles=profiles)
-    changed = replace(scenario, instances=instances, fleet=fleet, host_kv_bytes=host_kv_bytes)
-    most = min((each for each in (requests, figure.requests) if each is not None), default=None)
+    return replace(scenario, instances=instances, fleet=fleet, host_kv_bytes=host_kv_bytes)
+
+
+def _cut(figure: Figure, scenario: Scenario, point: float, requests: int | None) -> Scenario:
+    """Keep the first requests: of the figure, of this point, or as many as were asked for."""
+    limits = (requests, figure.requests, int(point) if figure.at_once else None)
+    most = min((each for each in limits if each is not None), default=None)
     if most is None:
-        return changed
-    return replace(changed, make_workload=lambda seeds: scenario.make_workload(seeds).first(most))
+        return scenario
+    if figure.at_once:
+        return _at_once(scenario, most)
+    return replace(scenario, make_workload=lambda seeds: scenario.make_workload(seeds).first(most))
+
+
+def _at_once(scenario: Scenario, requests: int) -> Scenario:
+    """Let the first requests arrive at the start, in their order."""
+
+    def workload(seeds: Seeds) -> Workload:
+        drawn = scenario.make_workload(seeds).first(requests)
+        return replace(drawn, arrival_ns=np.zeros_like(drawn.arrival_ns))
+
+    return replace(scenario, make_workload=workload)
 
 
 def _simulated(scenario: Scenario, seed: int, observer: SimulationObserver) -> SimulationResult:

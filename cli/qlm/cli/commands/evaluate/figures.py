@@ -42,7 +42,7 @@ def simulate_figures(
                 console().print(shown(FIGURES[name], rows), crop=False)
                 console().print(claims(FIGURES[name], rows), crop=False)
             if out is not None:
-                write_files(out, {f"{name}.csv": rows_csv(rows).encode()})
+                write_files(out, {f"{name}.csv": rows_csv(FIGURES[name], rows).encode()})
             if draw is not None and out is not None:
                 draw(FIGURES[name], rows, out / f"{name}.png")
     if as_json:

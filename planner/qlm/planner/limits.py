@@ -37,6 +37,9 @@ about a miss: on a clock of Unix time, neighbouring numbers are 0.2 microseconds
 BYTES_MAX: Final = 2**53
 """Largest size of memory or weights."""
 
+TOKENS_MAX: Final = 2**53
+"""Largest KV cache and longest request, tokens."""
+
 PRIORITY_MAX: Final = 2**53
 """Priorities are from -2^53 to 2^53."""
 

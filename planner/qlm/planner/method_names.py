@@ -11,6 +11,7 @@ METHOD_NAMES: Final = (
     "sjf",
     "shepherd",
     "round-robin",
+    "most-memory",
     "random",
     "group-greedy",
 )

@@ -9,6 +9,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
 from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.most_memory import plan_most_memory
 from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
 from qlm.planner.baselines.random_placement import plan_random
 from qlm.planner.baselines.round_robin import plan_round_robin
@@ -255,6 +256,12 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
                 name="round-robin",
                 about="instances by turns, first come, first served",
                 solve=_rule(plan_round_robin),
+                keeps_priorities=False,
+            ),
+            Method(
+                name="most-memory",
+                about="the instance with the most KV cache left, first come, first served",
+                solve=_rule(plan_most_memory),
                 keeps_priorities=False,
             ),
             Method(

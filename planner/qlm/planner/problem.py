@@ -42,6 +42,7 @@ class ModelCost:
         swap_reload_s: Time to load it from storage into its sleeping process, seconds; None if that does not
             sleep without weights.
         process_bytes: Host memory of its sleeping process, without weights.
+        kv_tokens: Tokens that fit into its KV cache; 0 if unknown.
     """
 
     weights_bytes: int
@@ -50,6 +51,7 @@ class ModelCost:
     unload_s: float = 0.0
     swap_reload_s: float | None = None
     process_bytes: int = 0
+    kv_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ class PlannedGroup:
         time: Times by kind; a kind that is missing cannot run it.
         cls: Class whose error of the mean length it shares; None for an error of its own.
         p_met: Share of its requests promised to meet the deadline, in expectation; None for no promise.
+        request_tokens: Mean prompt and answer of a request, tokens; 0 if unknown.
     """
 
     id: GroupId
@@ -143,6 +146,7 @@ class PlannedGroup:
     time: dict[str, GroupTime] = field(default_factory=dict)
     cls: str | None = None
     p_met: float | None = None
+    request_tokens: float = 0.0
 
     @property
     def misses_allowed(self) -> float:

@@ -16,6 +16,7 @@ from qlm.planner.limits import (
     PRIORITY_MAX,
     REQUESTS_MAX,
     REQUESTS_PER_GROUP_MAX,
+    TOKENS_MAX,
 )
 from qlm.planner.plain_reader import Reader, count_at_most, name
 from qlm.planner.problem import (
@@ -101,6 +102,7 @@ def _cost(where: str, plain: Any) -> ModelCost:
         unload_s=_seconds(reader, "unload_s", 0.0),
         swap_reload_s=reader.number_or_none("swap_reload_s", least=0.0, most=DURATION_MAX_S),
         process_bytes=reader.integer("process_bytes", 0, least=0, most=BYTES_MAX),
+        kv_tokens=reader.integer("kv_tokens", 0, least=0, most=TOKENS_MAX),
     )
     reader.done()
     return cost
@@ -136,6 +138,7 @@ def _group(index: int, plain: Any, kinds: Mapping[str, Any]) -> PlannedGroup:
         time={kind: _time(f"{where}.time", kind, each, kinds) for kind, each in times.items()},
         cls=reader.text("class") if reader.has("class") else None,
         p_met=reader.number_or_none("p_met", least=0.0, most=1.0),
+        request_tokens=reader.number("request_tokens", 0.0, least=0.0, most=TOKENS_MAX),
     )
     reader.done()
     return group
@@ -180,7 +183,11 @@ def _kind_to_plain(kind: Kind) -> dict[str, Any]:
             "swap_warm_s": cost.swap_warm_s,
             "swap_cold_s": cost.swap_cold_s,
             "unload_s": cost.unload_s,
-            **_if_set(swap_reload_s=cost.swap_reload_s, process_bytes=cost.process_bytes),
+            **_if_set(
+                swap_reload_s=cost.swap_reload_s,
+                process_bytes=cost.process_bytes,
+                kv_tokens=cost.kv_tokens,
+            ),
         }
         for model, cost in kind.models.items()
     }
@@ -234,6 +241,7 @@ def _group_to_plain(group: PlannedGroup, times: dict[str, Any]) -> dict[str, Any
         "time": times,
         **({} if group.cls is None else {"class": group.cls}),
         **({} if group.p_met is None else {"p_met": group.p_met}),
+        **_if_set(request_tokens=group.request_tokens),
     }
 
 

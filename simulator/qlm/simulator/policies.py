@@ -13,6 +13,7 @@ from qlm.domain.slo import Slo
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
 from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.most_memory import MostMemory
 from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
 from qlm.planner.baselines.random_placement import plan_random
 from qlm.planner.baselines.round_robin import RoundRobin
@@ -159,6 +160,12 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 name="round-robin",
                 about="arrival order, each instance in turn",
                 make_planner=lambda seed: RoundRobin(),
+                by_arrival=True,
+            ),
+            Policy(
+                name="most-memory",
+                about="arrival order, on the instance with the most KV cache left",
+                make_planner=lambda seed: MostMemory(),
                 by_arrival=True,
             ),
             Policy(

@@ -10,6 +10,7 @@ POLICY_NAMES: Final = (
     "priority-fcfs",
     "sjf",
     "round-robin",
+    "most-memory",
     "random",
     "group-greedy",
     "shepherd",

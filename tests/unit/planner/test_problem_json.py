@@ -118,6 +118,7 @@ def test_shared_errors_classes_and_promises_are_read() -> None:
             (("promise_s",), 6000.0),
             ((*GROUP, "class"), "chat"),
             ((*GROUP, "p_met"), 0.9),
+            ((*GROUP, "request_tokens"), 500.0),
             ((*SERVICE, "class_sd"), 0.3),
             ((*SERVICE, "speed_sd"), 0.2),
             ((*tail, "speed_sd"), 0.1),
@@ -126,6 +127,7 @@ def test_shared_errors_classes_and_promises_are_read() -> None:
     (group,) = problem.groups
     time = group.time["A10"]
     assert (problem.promise_s, group.cls, group.p_met) == (6000.0, "chat", 0.9)
+    assert group.request_tokens == 500.0
     assert (time.class_sd_s, time.speed_sd_s, time.tail_speed_sd_s) == (0.3, 0.2, 0.1)
 
 
@@ -357,13 +359,15 @@ def test_optional_fields_are_read_and_written_only_if_they_are_set() -> None:
     full = example(
         ((*COST, "swap_reload_s"), 0.0),
         ((*COST, "process_bytes"), 2),
+        ((*COST, "kv_tokens"), 9000),
+        ((*GROUP, "request_tokens"), 499.5),
         ((*INSTANCE, "unloaded_models"), ["m"]),
         ((*INSTANCE, "leave_s"), 1.5),
     )
     problem = problem_from_plain(full)
     assert problem_to_plain(problem) == full
     (cost,), (instance,) = problem.kinds["A10"].models.values(), problem.instances
-    assert (cost.swap_reload_s, cost.process_bytes) == (0.0, 2)
+    assert (cost.swap_reload_s, cost.process_bytes, cost.kv_tokens) == (0.0, 2, 9000)
     assert (instance.unloaded_models, instance.leave_s) == (("m",), 1.5)
 
 

@@ -32,7 +32,7 @@ def test_only_priority_fcfs_keeps_arrival_classes_of_different_priorities_apart(
     model, slo = ModelId("m"), DeadlineSlo(deadline_ms=1000)
     for name, policy in POLICIES.items():
         cls = policy.classify(model, slo, 1)
-        by_arrival = name in {"fcfs", "priority-fcfs", "round-robin", "random"}
+        by_arrival = name in {"fcfs", "priority-fcfs", "round-robin", "most-memory", "random"}
         assert cls.target_ms == (0.0 if by_arrival else 1000.0)
         assert cls.priority == (0 if by_arrival and name != "priority-fcfs" else 1)
 

@@ -291,6 +291,7 @@ def _model_cost(profile: Profile, instance: InstanceConfig) -> ModelCost:
         swap_reload_s=profile.swap_reload_s if "reload" in instance.swap_tiers else None,
         swap_cold_s=profile.swap_cold_s,
         unload_s=profile.unload_s,
+        kv_tokens=profile.kv_tokens,
     )
 
 

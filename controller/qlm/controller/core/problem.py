@@ -259,6 +259,7 @@ def _planned(
             time=times.of_group(planned.requests),
             cls=group.cls.queue,
             p_met=None if group.cls.late else view.extensions.p_met,
+            request_tokens=times.request_tokens,
         )
 
 
@@ -295,6 +296,12 @@ class _Times:
     def service_s(self) -> float:
         """Seconds from the start of a request to what its SLO measures, on the fastest kind."""
         return min((form.tail.mean for form in self.forms.values()), default=0.0)
+
+    @property
+    def request_tokens(self) -> float:
+        """Expected prompt and answer of a request; 0 if it runs nowhere."""
+        demands = (form.entry.on_kind.state.workload for form in self.forms.values())
+        return next((each.prompt_tokens + each.output.mean for each in demands), 0.0)
 
     def of_group(self, requests: int) -> dict[str, GroupTime]:
         if requests not in self.known:

@@ -12,6 +12,7 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
 from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.most_memory import MostMemory, plan_most_memory
 from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
 from qlm.planner.baselines.random_placement import plan_random
 from qlm.planner.baselines.round_robin import RoundRobin, plan_round_robin
@@ -29,6 +30,7 @@ METHODS: dict[str, Method] = {
     "sjf": plan_sjf,
     "priority-fcfs": plan_priority_fcfs,
     "round-robin": plan_round_robin,
+    "most-memory": plan_most_memory,
     "random": partial(plan_random, seed=3),
     "group-greedy": plan_group_greedy,
 }
@@ -135,6 +137,41 @@ def test_round_robin_goes_on_where_it_was_and_moves_nothing() -> None:
     assert queues(method, problem(group("b", A), group("d", A), instances=3)) == ["d", "b", ""]
     without = problem(group("b", A), group("d", A), instances=1)
     assert queues(method, without) == ["b d"], "i1, where b was, is gone"
+
+
+def sized(*requests: int, tokens: float = 100.0, instances: int = 2, kv_tokens: int = 1000) -> Problem:
+    """Groups of that many requests; nine tenths of `kv_tokens` fit into an instance."""
+    groups = (
+        replace(group(f"g{n}", A, float(n), requests=each), request_tokens=tokens)
+        for n, each in enumerate(requests)
+    )
+    found = problem(*groups, instances=instances)
+    cost = replace(COST, kv_tokens=kv_tokens)
+    return replace(found, kinds={"k": replace(found.kinds["k"], models={A: cost, B: cost})})
+
+
+def test_most_memory_goes_where_the_most_is_left_and_fills_up_again() -> None:
+    # Left: 900 and 900, 500 and 900, 500 and 700, 500 and 600, 500 and 0; then 900 and 900 again.
+    assert queues(plan_most_memory, sized(4, 2, 1, 6, 7, 1)) == ["g0 g4", "g1 g2 g3 g5"]
+    assert queues(plan_most_memory, sized(50, 50, 50)) == ["g0 g2", "g1"], "larger than any cache"
+    assert queues(plan_most_memory, sized(1, 1, 1, tokens=0.0, kv_tokens=0)) == ["g0 g2", "g1"], "unknown"
+
+
+def test_most_memory_prefers_the_larger_cache() -> None:
+    of = sized(8, 8, 8)
+    kinds = {"k": of.kinds["k"], "l": sized(1, kv_tokens=3000).kinds["k"]}
+    large = replace(of.instances[1], kind="l")
+    groups = tuple(replace(each, time=dict.fromkeys("kl", each.time["k"])) for each in of.groups)
+    of = replace(of, kinds=kinds, instances=(of.instances[0], large), groups=groups)
+    assert queues(plan_most_memory, of) == ["", "g0 g1 g2"]
+
+
+def test_most_memory_goes_on_where_it_was_and_moves_nothing() -> None:
+    method, of = MostMemory(), sized(8, 1, 1)
+    assert queues(method, of) == ["g0", "g1 g2"]
+    assert queues(method, replace(of, groups=of.groups[::2])) == ["g0", "g2"]
+    later = replace(of.groups[0], id=GroupId("new"), requests=6)
+    assert queues(method, replace(of, groups=(*of.groups[::2], later))) == ["g0", "new g2"]
 
 
 def test_random_placement_is_even_and_does_not_move_what_stays() -> None:

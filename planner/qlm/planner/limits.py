@@ -37,7 +37,7 @@ about a miss: on a clock of Unix time, neighbouring numbers are 0.2 microseconds
 BYTES_MAX: Final = 2**53
 """Largest size of memory or weights."""
 
-TOKENS_MAX: Final = 2**53
+TOKENS_MAX: Final = 10**12
 """Largest KV cache and longest request, tokens."""
 
 PRIORITY_MAX: Final = 2**53

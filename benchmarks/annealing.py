@@ -1,7 +1,8 @@
 """SLO-aware annealing against first come, first served, as in its paper: `make bench ARGS="annealing"`.
 
 Chats and code completions that arrive together on the paper's V100 coefficients: attainment, mean latency and
-G by the number of requests and the largest batch, the time of a search, and its gaps to exhaustive search.
+G by the number of requests and the largest batch, the times of a search and of a decision, and the gaps to
+exhaustive search.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import numpy as np
 
 from benchmarks import setups
 from benchmarks.annealing_cases import V100, Floats, Requests, drawn, searched_cases
-from benchmarks.annealing_host import Outcome, run
+from benchmarks.annealing_host import Outcome, run, seen_by_policy
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.annealing.compiling import can_compile
 from qlm.agents.batching.policies.annealing.exhaustive import exhaustive
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             result[f"claims {tightness}"] = claims(options.draws, options.seed, tightness)
     if "time" in parts:
         result["time"] = times(options.seed)
+        result["decisions"] = decisions(options.seed)
     if "gaps" in parts:
         result["gaps"] = gaps(options.cases, options.seed)
     setups.save(options.out, result)
@@ -123,6 +125,30 @@ def times(seed: int) -> list[Row]:
                 row |= {name: took[0], f"{name} median": took[len(took) // 2]}
             shown = "  ".join(f"{name} {row[name]:8.3f} {row[f'{name} median']:8.3f}" for name in forms)
             print(f"{count:4} at {batch}  {shown}", flush=True)
+            rows.append(row)
+    print()
+    return rows
+
+
+def decisions(seed: int) -> list[Row]:
+    """Time whole decisions about requests that all wait."""
+    print("decision at batch 2, ms of the thread: P50, P99")
+    rows = []
+    for mode in Mode:
+        for count in (10, 100):
+            took = []
+            for draw in range(40):
+                requests = drawn(np.random.default_rng((seed, draw)), count, 0.3)
+                waiting = list(range(count))
+                seen = seen_by_policy(requests, 2, requests.output, np.zeros(count), [], waiting, 0.0)
+                for _ in range(15):
+                    policy = Annealing(mode)
+                    begin_s = time.thread_time()
+                    policy.decide(seen)
+                    took.append(1e3 * (time.thread_time() - begin_s))
+            row: Row = {"mode": str(mode), "requests": count}
+            row |= {name: float(np.quantile(took, share)) for name, share in (("p50", 0.5), ("p99", 0.99))}
+            print(f"{mode:>10} of {count:3}  {row['p50']:.3f} {row['p99']:.3f}", flush=True)
             rows.append(row)
     print()
     return rows

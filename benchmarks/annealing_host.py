@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.annealing_cases import E2E_S, TPOT_S, TTFT_S, V100, Floats, Requests
 from qlm.agents.batching.decision import BatchPolicy
-from qlm.agents.batching.view import Place
+from qlm.agents.batching.view import Place, View
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_views import MACHINE, Row, view
 
@@ -74,6 +74,21 @@ def _chosen(
     end_s: Floats,
     now_s: float,
 ) -> list[int]:
+    left = [at for at in range(len(end_s)) if np.isinf(end_s[at])]
+    seen = seen_by_policy(requests, batch_max, expected, made, inside, left, now_s)
+    return [int(id) for id in policy.decide(seen).run]
+
+
+def seen_by_policy(
+    requests: Requests,
+    batch_max: int,
+    expected: Floats,
+    made: Floats,
+    inside: list[int],
+    left: list[int],
+    now_s: float,
+) -> View:
+    """Return the view of the requests that are left; their ids are their numbers."""
     rows = [
         Row(
             str(at),
@@ -85,8 +100,7 @@ def _chosen(
             ttft_s=requests.tightness * TTFT_S if requests.chat[at] else inf,
             deadline_s=inf if requests.chat[at] else requests.tightness * E2E_S,
         )
-        for at in range(len(end_s))
-        if np.isinf(end_s[at])
+        for at in left
     ]
     machine = MACHINE._replace(iteration=IterationTime.constant(16.0), kv_blocks=20_000, seqs_max=batch_max)
-    return [int(id) for id in policy.decide(view(*rows, machine=machine, now_s=now_s)).run]
+    return view(*rows, machine=machine, now_s=now_s)

@@ -105,8 +105,12 @@ def test_the_highest_load_is_where_quality_falls_below_the_good_one() -> None:
     qualities = {0.5: 1.0, 1.0: 0.95, 1.5: 0.85, 2.0: 0.4}
     rows = [Row(load, "x", 1, replace(NOTHING, qoe=q)) for load, q in qualities.items()]
     assert highest_load(rows, "x", "qoe") == pytest.approx(1.25)
-    assert highest_load(rows[:2], "x", "qoe") == 1.0
-    assert highest_load(rows[3:], "x", "qoe") == 2.0
+    assert highest_load(rows[:2], "x", "qoe") is None
+    assert highest_load(rows[3:], "x", "qoe") is None
+    claim = FIGURES["andes-rate"].claims[0]
+    both = [replace(row, arm=arm) for row in rows for arm in ("fcfs", "andes")]
+    assert claim.ours(both) == "1.00x"
+    assert claim.ours(both[:4]) == "beyond these loads"
 
 
 def test_requests_at_once_arrive_at_the_start_and_in_order() -> None:
@@ -141,7 +145,7 @@ def test_a_claim_of_the_best_draw_compares_equal_requests() -> None:
 
 
 def test_the_command_writes_csv_picture_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = replace(small("tokenflow-a100"), claims=FIGURES["andes-rate"].claims[:1])
+    one = replace(small("tokenflow-a100"), claims=FIGURES["andes-rate"].claims[3:4])
     monkeypatch.setitem(FIGURES, "tokenflow-a100", one)
     arguments = [
         "evaluate",
@@ -157,7 +161,7 @@ def test_the_command_writes_csv_picture_and_claims(tmp_path: Path, monkeypatch: 
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 0, found.output
     answer = orjson.loads(found.stdout)["tokenflow-a100"]
-    assert len(answer["rows"]) == 2 and answer["claims"][0]["here"].endswith("x")
+    assert len(answer["rows"]) == 2 and answer["claims"][0]["here"].endswith("x at 1")
     header, *rows = (tmp_path / "tokenflow-a100.csv").read_text("utf-8").splitlines()
     assert header.startswith("load,policy,seed,met,latency_s,") and len(rows) == 2
     assert (tmp_path / "tokenflow-a100.png").read_bytes().startswith(b"\x89PNG")

@@ -10,18 +10,25 @@ GOOD_QOE: Final = 0.9
 """Quality of experience that Andes calls good."""
 
 
-def highest_load(rows: Rows, arm: str, column: str) -> float:
-    """Return the load at which a falling quality reaches `GOOD_QOE`: between two loads by a line."""
+def highest_load(rows: Rows, arm: str, column: str) -> float | None:
+    """Return the load at which a falling quality reaches `GOOD_QOE`: between two loads by a line.
+
+    None if it does so below or above all loads.
+    """
     loads = sorted({each.point for each in rows})
     points = [(load, mean(rows, arm, column, load)) for load in loads]
     for (low, good), (high, bad) in pairwise(points):
         if good >= GOOD_QOE > bad:
             return low + (high - low) * (good - GOOD_QOE) / (good - bad)
-    return loads[-1] if points[-1][1] >= GOOD_QOE else loads[0]
+    return None
 
 
 def _rate_gain(arm: str, column: str) -> Callable[[Rows], str]:
-    return lambda rows: f"{highest_load(rows, arm, column) / highest_load(rows, 'fcfs', column):.2f}x"
+    def ours(rows: Rows) -> str:
+        high, base = highest_load(rows, arm, column), highest_load(rows, "fcfs", column)
+        return "beyond these loads" if high is None or base is None else f"{high / base:.2f}x"
+
+    return ours
 
 
 def _most_gain(arm: str, column: str) -> Callable[[Rows], str]:

@@ -48,19 +48,18 @@ def test_a_price_is_what_one_more_second_costs_the_reader_by_remaining_work(
 
 
 @pytest.mark.parametrize("answer_mean", [100.0, 340.0])
-def test_who_runs_and_has_nearly_ended_has_a_higher_price_than_a_new_reader(answer_mean: float) -> None:
-    rows = [
-        reader(
-            "new", 0.5, generated=0, arrival_s=-0.5, read_end_s=None, prompt=160, left_mean=answer_mean
-        ),
-        reader(
-            "nearly done", 0.5, Place.INSIDE, generated=int(answer_mean), prompt=160,
-            left_mean=answer_mean / 2,
-        ),
-    ]  # fmt: skip
-    seen = view(*rows, pace=PACE._replace(answer_mean=answer_mean))
-    new, done = prices(seen, demands(seen))
-    assert done > new
+def test_who_has_nearly_ended_has_a_higher_price_than_a_new_reader(answer_mean: float) -> None:
+    new = reader(
+        "new", 0.5, Place.INSIDE, generated=0, arrival_s=-0.5, read_end_s=None, prompt=160,
+        left_mean=answer_mean,
+    )  # fmt: skip
+    ending = reader(
+        "ending", 0.5, Place.INSIDE, generated=int(answer_mean), prompt=160, left_mean=answer_mean / 10
+    )
+    seen = view(new, ending, pace=PACE._replace(answer_mean=answer_mean))
+    price = prices(seen, demands(seen))
+    # By quality of experience alone, it would be 0.5 to 0.7 of the other.
+    assert price[1] > price[0]
 
 
 def test_who_runs_has_four_times_the_price_and_no_reader_has_none() -> None:

@@ -19,7 +19,7 @@ import pytest
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.shell import outage
-from qlm.domain.shell.tasks import Tasks, end_tasks
+from qlm.domain.shell.tasks import REPEAT_S, Tasks, end_tasks
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches import batch_run, line_run
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
@@ -293,7 +293,8 @@ async def test_a_claim_that_cannot_be_given_back_is_noted_and_runs_out(
         if not stopping:
             fails.set()
         assert await ended(storage, *folders) == ["completed"] * 2
-        asyncio.get_running_loop().call_later(0.1, fails.set)
+        # Longer than a task is given to end before it is cancelled again.
+        asyncio.get_running_loop().call_later(2 * REPEAT_S, fails.set)
     gc.collect()  # a task whose failure nobody took is reported then
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(said) == 1

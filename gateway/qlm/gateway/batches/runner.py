@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from qlm.domain.ports.outbox import EndEvent
-from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.shell.tasks import REPEAT_S, end_tasks
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun, ClaimLostError
 from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.files.port import Claim
@@ -63,9 +63,11 @@ class BatchRunner:
                     await self._sweep()
                 await asyncio.sleep(pace.scan_s)
         finally:
-            await end_tasks(list(self._running.values()))
-            if self._releases:  # also those of batches that have just ended
-                await asyncio.wait(self._releases)
+            try:
+                await end_tasks(list(self._running.values()))
+            finally:
+                if self._releases:  # also those of batches that have just ended
+                    await asyncio.wait(self._releases)
 
     async def _scan(self) -> None:
         for id, place in (await self._storage.call(self._storage.batches.open_places)).items():
@@ -152,4 +154,4 @@ async def batches_running(gateway: Gateway, routes: LineRoutes) -> AsyncIterator
     try:
         yield
     finally:
-        await end_tasks([task], grace_s=RELEASE_S)
+        await end_tasks([task], grace_s=RELEASE_S + REPEAT_S)

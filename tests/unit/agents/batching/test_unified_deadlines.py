@@ -33,14 +33,19 @@ def test_no_other_choice_meets_more_deadlines(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 9))
     within_s, work_s = rng.uniform(1, 10, count), rng.choice([0.5, 1.0, 2.0, 5.0], count)
-    met = tuple(np.flatnonzero(met_together(within_s, work_s)).tolist())
+    met = tuple(np.flatnonzero(met_together(within_s, work_s, np.zeros(count, np.bool_))).tolist())
     assert in_time(within_s, work_s, met)
     larger = combinations(range(count), len(met) + 1)
     assert not any(in_time(within_s, work_s, rows) for rows in larger)
 
 
 def test_of_equal_requests_the_first_are_kept() -> None:
-    assert met_together(np.full(4, 2.5), np.ones(4)).tolist() == [True, True, False, False]
+    assert met_together(np.full(4, 2.5), np.ones(4), np.zeros(4, np.bool_)).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_while_the_capacity_has_room_no_deadline_yields() -> None:
@@ -75,10 +80,27 @@ def test_who_yields_is_best_effort_and_comes_in_where_a_slot_is_free() -> None:
     assert kept.tolist() == [True] * 30 + [False] * 170
 
 
-def test_one_that_runs_is_kept_for_the_work_that_is_done() -> None:
-    rows = [Row(f"d{number}", deadline_s=3.0) for number in range(10)]
-    rows.append(Row("runs", Place.INSIDE, generated=90, deadline_s=3.0, left_mean=30.0))
-    seen = view(*rows, machine=MACHINE._replace(seqs_max=SLOTS))
+@pytest.mark.parametrize("overload", [1.01, 2.0, 10.0])
+@pytest.mark.parametrize("left", [5.0, 60.0])
+def test_one_that_runs_is_kept_for_the_work_that_is_done(overload: float, left: float) -> None:
+    runs = Row("runs", Place.INSIDE, generated=95, deadline_s=2.0, left_mean=left)
+    rows = [runs, *(Row(f"d{number}", deadline_s=3.0) for number in range(10))]
+    for more in (rows[1:], [reader(f"r{number}", 0.5, rate=5.0) for number in range(40)]):
+        seen = view(runs, *more, machine=MACHINE._replace(seqs_max=SLOTS))
+        needs = demands(seen)
+        out = crowded_out(seen, needs, np.isfinite(needs.slack_s), needs.pace.sum() / overload)
+        assert not out[0]
+
+
+def test_what_runs_takes_the_time_of_others() -> None:
+    within_s, work_s = np.array([1.0, 2.0, 3.0]), np.array([2.0, 0.5, 1.5])
+    assert met_together(within_s, work_s, np.array([True, False, False])).tolist() == [True, False, False]
+    assert met_together(within_s, work_s, np.zeros(3, np.bool_)).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("overload", [1.4, 1.6, 3.0, 20.0])
+def test_a_lone_deadline_among_many_readers_is_served(overload: float) -> None:
+    seen = view(Row("d", deadline_s=30.0), *(reader(f"r{number}", 0.5, rate=5.0) for number in range(40)))
     needs = demands(seen)
-    out = crowded_out(seen, needs, np.isfinite(needs.slack_s), 50.0)
-    assert not out[-1] and out[:-1].sum() == 9
+    part = np.isfinite(needs.slack_s)
+    assert not crowded_out(seen, needs, part, needs.pace.sum() / overload).any()

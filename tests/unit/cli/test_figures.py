@@ -131,6 +131,20 @@ def test_requests_without_a_reader_count_in_what_is_met_alone() -> None:
     assert row.measures.met_per_latency_s == pytest.approx(1 / row.measures.latency_s)
 
 
+def test_points_of_more_requests_than_asked_for_are_left_out() -> None:
+    figure = FIGURES["annealing-v100-1"]
+    assert figure.up_to(None) is figure
+    assert figure.up_to(8).points == (4, 6, 8)
+    assert figure.up_to(1).points == (1,)
+    assert FIGURES["andes-rate"].up_to(8) is FIGURES["andes-rate"]
+
+
+def test_measures_of_no_reader_are_0() -> None:
+    rows = run(small("annealing-v100-1"), tuple(range(1, 9)), lambda what: None, requests=1)
+    found = {row.measures.qoe_star for row in rows}
+    assert found == {0.0, 1.0}, "the only request is a chat or a code completion"
+
+
 def test_a_claim_of_the_best_draw_compares_equal_requests() -> None:
     claim = FIGURES["annealing-v100-1"].claims[0]
     rows = [

@@ -1,7 +1,7 @@
 """A figure of a paper: what is simulated, by which policies, and what the paper claims of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -104,3 +104,10 @@ class Figure:
     def points(self) -> tuple[float, ...]:
         """Points of the axis; a figure without one has a single point."""
         return self.at_once or self.loads or (1.0,)
+
+    def up_to(self, requests: int | None) -> "Figure":
+        """Return the figure without points of more requests at once; if all have more, with that one."""
+        if requests is None or not self.at_once:
+            return self
+        counts = tuple(count for count in self.at_once if count <= requests)
+        return replace(self, at_once=counts or (requests,))

@@ -16,7 +16,7 @@ class Measures:
     """Measures over all requests of a run; those without an answer count with 0.
 
     Those of readers (quality of experience, smooth goodput, effective tokens, idle time) leave out requests
-    whose objective has no reader.
+    whose objective has no reader. Of no requests, a measure is 0.
 
     Attributes:
         met: Share of met objectives.
@@ -69,20 +69,28 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
     effective = sum(effective_tokens(times_s[each], float(paces[each])) for each in readers)
     return Measures(
         met=float(outcomes.met.mean()),
-        latency_s=float(latencies_s.mean()),
-        met_per_latency_s=float(outcomes.met.sum() / latencies_s.sum()),
-        qoe=float(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces)[readers].mean()),
-        qoe_star=float(np.nan_to_num(outcomes.qoe)[readers].mean()),
+        latency_s=_mean(latencies_s),
+        met_per_latency_s=float(outcomes.met.sum() / latencies_s.sum()) if answered.any() else 0.0,
+        qoe=_mean(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces)[readers]),
+        qoe_star=_mean(np.nan_to_num(outcomes.qoe)[readers]),
         smooth_goodput=float((outcomes.tokens * left)[readers].sum()) / span_s,
         effective_tokens_per_s=effective / span_s,
         tokens_per_s=float(outcomes.tokens.sum()) / span_s,
-        ttft_p50_s=float(np.quantile(waits_s, 0.5)),
-        ttft_p99_s=float(np.quantile(waits_s, 0.99)),
-        idle_p99_s=float(np.nanquantile(outcomes.idle_s, 0.99)),
+        ttft_p50_s=_quantile(waits_s, 0.5),
+        ttft_p99_s=_quantile(waits_s, 0.99),
+        idle_p99_s=_quantile(outcomes.idle_s[~np.isnan(outcomes.idle_s)], 0.99),
         preemptions=float((outcomes.evictions + outcomes.engine_preemptions).mean()),
-        longest_wait_s=float(waits_s.max()),
+        longest_wait_s=_quantile(waits_s, 1.0),
         makespan_s=span_s,
     )
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else 0.0
+
+
+def _quantile(values: FloatArray, share: float) -> float:
+    return float(np.quantile(values, share)) if values.size else 0.0
 
 
 def _pace(slo: object) -> float:

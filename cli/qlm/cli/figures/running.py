@@ -49,6 +49,7 @@ def run(
         requests: Only the first ones; None for all.
         on_run: Receives the name of each simulation before it starts.
     """
+    figure = figure.up_to(requests)
     for seed in seeds:
         unit = 1.0
         if figure.loads:

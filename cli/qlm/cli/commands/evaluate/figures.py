@@ -35,16 +35,17 @@ def simulate_figures(
             make_folder(out)
         answer = {}
         for name in figures or FIGURES:
-            with _progress(name, simulations(FIGURES[name], seeds)) as on_run:
-                rows = list(run(FIGURES[name], seeds, on_run, requests=requests))
-            answer[name] = plain(FIGURES[name], rows)
+            figure = FIGURES[name].up_to(requests)
+            with _progress(name, simulations(figure, seeds)) as on_run:
+                rows = list(run(figure, seeds, on_run, requests=requests))
+            answer[name] = plain(figure, rows)
             if not as_json:
-                console().print(shown(FIGURES[name], rows), crop=False)
-                console().print(claims(FIGURES[name], rows), crop=False)
+                console().print(shown(figure, rows), crop=False)
+                console().print(claims(figure, rows), crop=False)
             if out is not None:
-                write_files(out, {f"{name}.csv": rows_csv(FIGURES[name], rows).encode()})
+                write_files(out, {f"{name}.csv": rows_csv(figure, rows).encode()})
             if draw is not None and out is not None:
-                draw(FIGURES[name], rows, out / f"{name}.png")
+                draw(figure, rows, out / f"{name}.png")
     if as_json:
         click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
 

@@ -84,6 +84,7 @@ def test_swap_costs_come_from_the_profile() -> None:
     assert (cost.weights_bytes, cost.swap_warm_s) == (profile.weights_bytes, profile.swap_warm_s)
     assert (cost.swap_cold_s, cost.unload_s) == (profile.swap_cold_s, profile.unload_s)
     assert (cost.swap_reload_s, cost.process_bytes) == (profile.swap_reload_s, ENGINE_PROCESS_BYTES)
+    assert cost.kv_tokens == profile.kv_tokens > 0
 
 
 def budget(config: Config, model: str, instance: int) -> int:

@@ -69,6 +69,13 @@ def test_groups_share_the_errors_of_their_class_and_of_the_speed() -> None:
     assert last.completion.var**0.5 == pytest.approx(estimated.completion.var**0.5, rel=0.1)
 
 
+def test_groups_have_the_expected_tokens_of_their_requests() -> None:
+    written, now, _ = problem(100, 100, status=instance())
+    prompt_tokens = now.state.times.entries[(CHAT, KIND)].on_kind.state.workload.prompt_tokens
+    (tokens,) = {group.request_tokens for group in written.groups}
+    assert tokens - prompt_tokens == pytest.approx(MEAN_S / STEP_S, rel=0.1)
+
+
 def test_a_class_passes_its_promise_to_its_groups_unless_they_are_late() -> None:
     promised = {}
     for cls in (CHAT, CHAT.missed()):

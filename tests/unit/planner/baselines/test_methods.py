@@ -166,6 +166,29 @@ def test_most_memory_prefers_the_larger_cache() -> None:
     assert queues(plan_most_memory, of) == ["", "g0 g1 g2"]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "large", "groups"), [(2000.0, 1100, 20), (1000.0, 3000, 10), (900.0, 3000, 10), (100.0, 0, 20)]
+)
+def test_instances_get_groups_by_their_caches_also_such_as_exceed_them(
+    tokens: float, large: int, groups: int
+) -> None:
+    of = sized(*([1] * 40), tokens=tokens)
+    kinds = {"k": of.kinds["k"], "l": sized(1, kv_tokens=large).kinds["k"]}
+    placed = tuple(replace(each, time=dict.fromkeys("kl", each.time["k"])) for each in of.groups)
+    instances = (of.instances[0], replace(of.instances[1], kind="l"))
+    small, _ = queues(plan_most_memory, replace(of, kinds=kinds, instances=instances, groups=placed))
+    assert len(small.split()) == pytest.approx(groups, abs=1)
+
+
+def test_requests_that_join_a_group_take_their_part_of_the_cache() -> None:
+    method, of = MostMemory(), sized(1, 1)
+    assert queues(method, of) == ["g0", "g1"]
+    grown = replace(of.groups[0], requests=5)
+    assert queues(method, replace(of, groups=(grown, of.groups[1]))) == ["g0", "g1"]
+    later = tuple(replace(of.groups[0], id=GroupId(f"n{n}"), deadline_s=9.0 + n) for n in range(3))
+    assert queues(method, replace(of, groups=(grown, of.groups[1], *later))) == ["g0", "g1 n0 n1 n2"]
+
+
 def test_most_memory_goes_on_where_it_was_and_moves_nothing() -> None:
     method, of = MostMemory(), sized(8, 1, 1)
     assert queues(method, of) == ["g0", "g1 g2"]

@@ -6,7 +6,7 @@ from math import nan
 import numpy as np
 
 from qlm.domain.slo import ReadingSlo
-from qlm.domain.streaming.goodput import HALF_LIFE_S
+from qlm.domain.streaming.goodput import HALF_LIFE_S, latency_goodput
 from qlm.domain.streaming.token_value import effective_tokens
 from qlm.simulator.results import FloatArray, SimulationResult
 
@@ -70,7 +70,9 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
     return Measures(
         met=float(outcomes.met.mean()),
         latency_s=_mean(latencies_s),
-        met_per_latency_s=float(outcomes.met.sum() / latencies_s.sum()) if answered.any() else 0.0,
+        met_per_latency_s=latency_goodput(
+            zip(latencies_s.tolist(), outcomes.met[answered].tolist(), strict=True)
+        ),
         qoe=_mean(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces)[readers]),
         qoe_star=_mean(np.nan_to_num(outcomes.qoe)[readers]),
         smooth_goodput=float((outcomes.tokens * left)[readers].sum()) / span_s,

@@ -11,7 +11,7 @@ from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.baselines.assignment import assign
 from qlm.planner.baselines.orders import by_deadline
 from qlm.planner.problem import Plan, PlannedGroup, Problem
-from qlm.rct_estimator.kv_fit import MEMORY_UTILITY
+from qlm.rct_estimator.kv_fit import tokens_that_fit
 
 
 def plan_most_memory(problem: Problem) -> Plan:
@@ -44,8 +44,8 @@ class MostMemory:
         self._left = {id: self._left.get(id, 1.0) for id in costs}
 
         def choose(group: PlannedGroup, able: tuple[InstanceId, ...]) -> InstanceId:
-            # Equation 20: the tokens that fit into free memory.
-            fit = {id: MEMORY_UTILITY * costs[id][group.model].kv_tokens for id in able}
+            # Equation 20, with the cache counted in tokens.
+            fit = {id: tokens_that_fit(costs[id][group.model].kv_tokens, token_bytes=1.0) for id in able}
             given = self._given.get(group.id)
             if given not in fit:
                 given = self._given[group.id] = self._choose(group, fit, groups)

@@ -5,9 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from qlm.gateway.files.disk.life_lock import LifeLock
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import BatchState
+from support.full_disk import full_disk
 from support.gateway import SystemClock
+from support.opened_files import opened_below
 from support.stored_batches import add_batch, disk_claim, folder_of
 
 CLAIMS = """
@@ -73,3 +78,21 @@ def test_a_claim_is_one_gateways_until_it_is_stale(tmp_path: Path) -> None:
     assert storage.batches.open_places() == {}
     assert disk_claim(storage, place) is None
     assert storage.batches.get("b", spec.id) is None
+
+
+def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(tmp_path: Path) -> None:
+    storage = storage_in(tmp_path / "files", SystemClock())
+    _, place = add_batch(storage, b"x\n", endpoint="/v1/completions")
+    folder = folder_of(storage, place)
+    (folder / "state-000001.json").write_bytes(b"{")
+    with pytest.raises(ValueError, match="unexpected end"):
+        storage.batches.claim(place)
+    assert opened_below(folder) == []
+    assert list(folder.glob("claim-*")) == []
+
+
+def test_a_lock_that_cannot_be_written_is_gone(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        LifeLock(tmp_path / "claim")
+    assert opened_below(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []

@@ -26,15 +26,14 @@ from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
 from qlm.gateway.files.disk.claim import DiskClaim
-from qlm.gateway.files.disk.life_lock import LifeLock
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.app import create_app
 from qlm.gateway.sessions.gateway import Gateway
-from support.full_disk import full_disk
 from support.gateway import MODELS, SystemClock, running_cluster, until
 from support.hanging_file import HangingFile
+from support.opened_files import opened_below
 from support.stored_batches import add_batch, disk_claim, folder_of
 
 ENDPOINT: Final = "/v1/completions"
@@ -73,15 +72,6 @@ async def ended(storage: Storage, *folders: Path) -> list[str]:
     """Wait for the ends of batches; return their statuses."""
     await until(lambda: all((folder / "end.json").exists() for folder in folders))
     return [batch(storage, folder).status for folder in folders]
-
-
-def opened_below(root: Path) -> list[str]:
-    """Return the files below a folder that this process has open."""
-    paths = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            paths.append(str(descriptor.readlink()))
-    return [path for path in paths if path.startswith(str(root))]
 
 
 @pytest.fixture
@@ -372,19 +362,3 @@ async def test_a_deletion_that_fails_is_neither_tried_at_each_look_nor_keeps_ano
         await until(lambda: looks > 10)
         task.cancel()
     assert swept == ["files", "batches"]
-
-
-def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(storage: Storage) -> None:
-    folder = open_batch(storage)
-    (folder / "state-000001.json").write_bytes(b"{")
-    with pytest.raises(ValueError, match="unexpected end"):
-        storage.batches.claim(place_of(folder))
-    assert opened_below(folder) == []
-    assert list(folder.glob("claim-*")) == []
-
-
-def test_a_lock_that_cannot_be_written_is_gone(tmp_path: Path) -> None:
-    with full_disk(), pytest.raises(OSError, match="too large"):
-        LifeLock(tmp_path / "claim")
-    assert opened_below(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []

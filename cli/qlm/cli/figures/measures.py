@@ -1,12 +1,12 @@
 """Measures of a simulated streaming workload, by the four papers."""
 
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 
 import numpy as np
 
 from qlm.domain.slo import ReadingSlo
-from qlm.domain.streaming.goodput import HALF_LIFE_S, latency_goodput
+from qlm.domain.streaming.goodput import Streamed, latency_goodput, smooth_goodput
 from qlm.domain.streaming.token_value import effective_tokens
 from qlm.simulator.results import FloatArray, SimulationResult
 
@@ -65,7 +65,8 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
     latencies_s = (outcomes.ended_ns - workload.arrival_ns)[answered] / 1e9
     span_s = float(outcomes.ended_ns.max() - workload.arrival_ns.min()) / 1e9
     waits_s = (outcomes.first_token_ns - workload.arrival_ns)[answered] / 1e9
-    left = np.nan_to_num(2.0 ** (-outcomes.idle_s / HALF_LIFE_S))
+    streamed = zip(outcomes.tokens, np.nan_to_num(outcomes.idle_s, nan=inf), outcomes.met, strict=True)
+    heard = [Streamed(int(tokens), float(idle_s), bool(met)) for tokens, idle_s, met in streamed]
     effective = sum(effective_tokens(times_s[each], float(paces[each])) for each in readers)
     return Measures(
         met=float(outcomes.met.mean()),
@@ -75,7 +76,7 @@ def measured(result: SimulationResult, times_s: list[list[float]]) -> Measures:
         ),
         qoe=_mean(_andes(outcomes.qoe, outcomes.idle_s, outcomes.tokens / paces)[readers]),
         qoe_star=_mean(np.nan_to_num(outcomes.qoe)[readers]),
-        smooth_goodput=float((outcomes.tokens * left)[readers].sum()) / span_s,
+        smooth_goodput=smooth_goodput((heard[each] for each in readers), span_s),
         effective_tokens_per_s=effective / span_s,
         tokens_per_s=float(outcomes.tokens.sum()) / span_s,
         ttft_p50_s=_quantile(waits_s, 0.5),

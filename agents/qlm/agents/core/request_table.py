@@ -4,8 +4,9 @@ Requests enter, change phase and leave through `RequestTable` only, so that no i
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Final
 
 from qlm.agents.core.kv_ledger import KvLedger
@@ -17,6 +18,8 @@ from qlm.domain.fleet import EngineCapacity, OpenAnswers, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.length_histogram import binned
+
+_CLASS: Final[Callable[[TrackedRequest], RequestClass]] = attrgetter("request.cls")
 
 ABORT_AGAIN_NS: Final = 1_000_000_000
 """An abort without effect is repeated after this time."""
@@ -193,16 +196,10 @@ class RequestTable:
     def open_answers(self) -> tuple[OpenAnswers, ...]:
         """Return the lengths of the answers that have begun and may continue, by class."""
         begun: dict[RequestClass, list[int]] = {}
-        cls: RequestClass | None = None
-        lengths: list[int] = []
-        for tracked in chain(self.running.values(), self._ready.values()):
-            tokens = len(tracked.output)
-            if not tokens:
-                continue
-            if tracked.request.cls is not cls:  # neighbours often share it, and its hash takes time
-                cls = tracked.request.cls
-                lengths = begun.setdefault(cls, [])
-            lengths.append(tokens)
+        # Neighbours often share their class, and its hash takes time.
+        for cls, of_class in groupby(chain(self.running.values(), self._ready.values()), _CLASS):
+            if lengths := [tokens for tracked in of_class if (tokens := len(tracked.output))]:
+                begun.setdefault(cls, []).extend(lengths)
         return tuple(
             OpenAnswers(cls=cls, counts=binned(lengths))
             for cls, lengths in sorted(begun.items(), key=lambda item: item[0].queue)

@@ -187,7 +187,7 @@ def decide(
             failures.append(PlannerFailure(kind=FailureKind.PLACEMENT, error=error))
         view = restricted(view, placement)
     homes = strand_homes(view)
-    loads = LoadBalance(view, estimator.times, fleet, homes)
+    loads = LoadBalance(view, estimator.times, fleet, homes) if settings.balances else None
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)
     now = take_snapshot(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
     problem = make_problem(
@@ -242,12 +242,12 @@ def _group_all(
     settings: ControllerSettings,
     new_id: NewGroupId,
     times: ServiceTimes,
-    loads: LoadBalance,
+    loads: LoadBalance | None,
 ) -> _Grouped:
     grouped = _Grouped()
     for cls_view in view.classes:
         size_max = group_size(cls_view, view.instances, settings, times)
-        balance = loads.target(cls_view) if settings.balances else BALANCED
+        balance = BALANCED if loads is None else loads.target(cls_view)
         regrouped = regroup(
             cls_view,
             size_max=size_max,

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -244,8 +245,11 @@ def _planned(
         return known[cls]
 
     last_ns = last_arrivals_ns(waiting)
+    cls: RequestClass | None = None
     for group, view in waiting:
-        times, last = times_of(group.cls), last_ns[group.id]
+        if group.cls is not cls:  # neighbours often share it, and its hash takes time
+            cls, times = group.cls, times_of(group.cls)
+        last = last_ns[group.id]
         if demotes:
             planned = demand_with_demotion(group, view, last, snapshot.now_ns, times.service_s)
         else:
@@ -276,7 +280,7 @@ def _forms(
     return {name: form for name, form in forms.items() if form is not None}
 
 
-@dataclass(slots=True)
+@dataclass
 class _Times:
     """Times of the groups of one class, cached by size: all full groups are equal.
 
@@ -292,12 +296,12 @@ class _Times:
     away_s: Mapping[str, float] = field(default_factory=dict)
     known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def service_s(self) -> float:
         """Seconds from the start of a request to what its SLO measures, on the fastest kind."""
         return min((form.tail.mean for form in self.forms.values()), default=0.0)
 
-    @property
+    @cached_property
     def request_tokens(self) -> float:
         """Expected prompt and answer of a request; 0 if it runs nowhere."""
         demands = (form.entry.on_kind.state.workload for form in self.forms.values())

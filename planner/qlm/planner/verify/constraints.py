@@ -1,12 +1,12 @@
 """Checks of the constraints of a plan, by name."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
-from qlm.domain.ids import GroupId, InstanceId
-from qlm.planner.problem import Plan, PlannedGroup
+from qlm.planner.problem import Plan
 from qlm.planner.verify.problem_index import ProblemIndex
 
 CLAIM_TOLERANCE: Final = 1e-6
@@ -70,45 +70,35 @@ def _known_instances(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
 
 
 def _known_groups(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
-    for where, group in _named(plan):
-        if group not in index.groups:
-            yield Violation("known_groups", f"{where} has {group}; there is no such group")
-
-
-def _named(plan: Plan) -> Iterator[tuple[str, GroupId]]:
-    for instance, queue in plan.queues.items():
+    places = {f"the queue of {instance}": queue for instance, queue in plan.queues.items()}
+    for where, queue in (*places.items(), ("the list of unplaceable groups", plan.unplaceable)):
         for group in queue:
-            yield f"the queue of {instance}", group
-    for group in plan.unplaceable:
-        yield "the list of unplaceable groups", group
+            if group not in index.groups:
+                yield Violation("known_groups", f"{where} has {group}; there is no such group")
 
 
 def _each_group_once(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
     """Check equation 6: each group that can run has one place."""
-    at: dict[GroupId, list[InstanceId]] = {}
-    for instance, queue in plan.queues.items():
-        for placed in queue:
-            at.setdefault(placed, []).append(instance)
+    times = Counter(chain.from_iterable(plan.queues.values()))
     for name, group in index.groups.items():
-        spots = at.get(name, [])
-        if len(spots) > 1:
-            yield Violation("each_group_once", f"{name} is placed {len(spots)} times: {', '.join(spots)}")
-        elif not spots and index.placeable(group):
+        placed = times.get(name, 0)
+        if placed > 1:
+            spots = [each for each, queue in plan.queues.items() for at in queue if at == name]
+            yield Violation("each_group_once", f"{name} is placed {placed} times: {', '.join(spots)}")
+        elif not placed and index.placeable(group):
             yield Violation("each_group_once", f"{name} is placed nowhere")
 
 
 def _runs_there(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
-    for instance, group in _placed(index, plan):
-        if not index.runs(index.instances[instance], group):
-            kind = index.instances[instance].kind
-            yield Violation("runs_there", f"{group.id} of {group.model} does not run on {instance} ({kind})")
-
-
-def _placed(index: ProblemIndex, plan: Plan) -> Iterator[tuple[InstanceId, PlannedGroup]]:
     for instance, queue in plan.queues.items():
+        if instance not in index.instances:
+            continue
+        kind = index.instances[instance].kind
         for name in queue:
-            if instance in index.instances and name in index.groups:
-                yield instance, index.groups[name]
+            group = index.groups.get(name)
+            if group is not None and not index.kind_runs(kind, group):
+                detail = f"{group.id} of {group.model} does not run on {instance} ({kind})"
+                yield Violation("runs_there", detail)
 
 
 def _unplaceable(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:

@@ -44,7 +44,8 @@ class ProblemIndex:
 
     def placeable(self, group: PlannedGroup) -> bool:
         """Return True if some instance can run the group."""
-        return any(self.kind_runs(kind, group) for kind in self.kinds_in_use)
+        kinds, model, time = self.problem.kinds, group.model, group.time
+        return any(kind in time and model in kinds[kind].models for kind in self.kinds_in_use)
 
     def moved(self, group: GroupId, to: InstanceId) -> bool:
         """Return True if the present queue of another instance has the group."""

@@ -38,9 +38,10 @@ def refusal(state: State, entry: LogEntry) -> AppendResult | None:
         return AppendResult.UNKNOWN
     if row.state is RequestState.ENDED:
         return AppendResult.ENDED
-    if entry.epoch.incarnation < row.epoch.incarnation:
+    same = row.epoch is entry.epoch or row.epoch == entry.epoch
+    if not same and entry.epoch.incarnation < row.epoch.incarnation:
         return AppendResult.UNKNOWN
-    if row.holder is None or row.epoch != entry.epoch:
+    if row.holder is None or not same:
         return AppendResult.STALE
     if entry.offset != len(row.log):
         return AppendResult.GAP

@@ -161,6 +161,12 @@ def is_time(log: ForecastLog, now_ns: int) -> bool:
     return not 0 <= now_ns - log.noted_ns < NOTE_EVERY_NS
 
 
+def due_groups(log: ForecastLog, groups: Iterable[Group], now_ns: int) -> set[GroupId]:
+    """Return the groups of which `note` notes a forecast now."""
+    next_ns = {id: at_ns for id, (at_ns, _) in log.again_ns.items()}
+    return {group.id for group in groups if now_ns >= next_ns.get(group.id, 0)}
+
+
 def note(
     log: ForecastLog, view: ClusterView, groups: Iterable[Group], waits: Mapping[GroupId, Wait], now_ns: int
 ) -> ForecastLog:

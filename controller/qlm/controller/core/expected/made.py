@@ -5,7 +5,7 @@ from dataclasses import replace
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.controller.core.estimating.state import EstimatorState
-from qlm.controller.core.expected.log import Wait, is_time, note
+from qlm.controller.core.expected.log import Wait, due_groups, is_time, note
 from qlm.controller.core.expected.waits import expected_waits
 from qlm.domain.view import ClusterView
 from qlm.planner.problem import Plan, Problem
@@ -32,9 +32,10 @@ def with_forecasts(
     now_ns, log = snapshot.now_ns, state.forecasts
     if not is_time(log, now_ns):
         return state
+    groups = [group for group, _ in snapshot.groups]
+    due = due_groups(log, groups, now_ns)
     waits = {
         id: Wait(turn=each.turn, leaves_s=each.leaves.mean, ends_s=each.ends.mean)
-        for id, each in expected_waits(snapshot, problem, plan, patience).items()
+        for id, each in (expected_waits(snapshot, problem, plan, patience, due) if due else {}).items()
     }
-    groups = [group for group, _ in snapshot.groups]
     return replace(state, forecasts=note(log, view, groups, waits, now_ns))

@@ -1,7 +1,7 @@
 """Time until each group of a plan has left its queue, as agents will serve it, before any correction."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Patience
@@ -44,22 +44,30 @@ class ExpectedWait:
 
 
 def expected_waits(
-    snapshot: Snapshot, problem: Problem, plan: Plan, patience: Patience | None
+    snapshot: Snapshot,
+    problem: Problem,
+    plan: Plan,
+    patience: Patience | None,
+    wanted: Container[GroupId] | None = None,
 ) -> dict[GroupId, ExpectedWait]:
-    """Return the waits of all groups of a plan.
+    """Return the waits of the groups of a plan.
 
     Args:
         snapshot: Origin of the problem.
         problem: The planning problem.
         plan: A feasible plan of it.
         patience: That of agents that serve in visits; None if they follow their queue.
+        wanted: The groups; None for all of them.
     """
     served = serve(ProblemIndex.of(problem), plan)
     classes = {group.id: group.cls for group, _ in snapshot.groups}
     visited_s = {} if patience is None else _visited_s(snapshot, problem, served, patience)
     waits: dict[GroupId, ExpectedWait] = {}
     for each in served:
-        id, planned = each.group.id, each.leaves()
+        id = each.group.id
+        if wanted is not None and id not in wanted:
+            continue
+        planned = each.leaves()
         waits[id] = ExpectedWait(
             planned=planned,
             leaves=_moved(planned, visited_s.get(id)),

@@ -13,6 +13,7 @@ from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, hashed_generation, scripted_generation
+from qlm.simulator.engine.host_cache import KvOffloading
 from qlm.simulator.engine.model import Emission
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
@@ -34,6 +35,7 @@ class EngineLife(RuleBasedStateMachine):
         seqs_max=st.integers(1, 5),
         host_blocks=st.sampled_from([0, 2, 500]),
         async_scheduling=st.booleans(),
+        offloading=st.builds(KvOffloading, writes_through=st.booleans(), overlaps=st.booleans()),
         seed=st.integers(0, 2**16),
     )
     def start(
@@ -46,6 +48,7 @@ class EngineLife(RuleBasedStateMachine):
         seqs_max: int,
         host_blocks: int,
         async_scheduling: bool,
+        offloading: KvOffloading,
         seed: int,
     ) -> None:
         blocks = -(-CONTEXT // block_tokens) + spare_blocks
@@ -75,6 +78,7 @@ class EngineLife(RuleBasedStateMachine):
         self.engine = BatchingEngine(
             profile, self.capacity, start, async_scheduling=async_scheduling, batched_tokens_max=16,
             host_kv_bytes=host_blocks * profile.kv_bytes_per_token * block_tokens, policy=self.policy(seed),
+            offloading=offloading,
         )  # fmt: skip
         self.host_blocks = host_blocks
         self.now_ns = self.calls = self.ended = self.aborted = 0
@@ -140,6 +144,7 @@ class EngineLife(RuleBasedStateMachine):
             self.take(self.engine.commit(run.iterations))
             self.now_ns = run.end_ns(run.iterations)
         assert not self.alive
+        self.engine._cache.free_written(self.engine._cache.host.write_free_ns)
         assert self.engine.kv_usage == 0
 
     def take(self, emissions: tuple[Emission, ...]) -> None:
@@ -164,7 +169,8 @@ class EngineLife(RuleBasedStateMachine):
     def blocks_are_conserved(self) -> None:
         batch, blocks = self.engine._batch, self.engine._cache.blocks
         holders = [*batch.running, *batch.loading]
-        references = Counter(block for s in holders for block in s.blocks)
+        leaving = [block for _, blocks in self.engine._cache._leaving for block in blocks]
+        references = Counter([*leaving, *(block for s in holders for block in s.blocks)])
         assert all(not s.blocks for s in (*batch.waiting, *batch.parked))
         assert blocks.used == len(references)
         assert blocks.used + blocks.free == blocks.total == self.capacity.kv_blocks

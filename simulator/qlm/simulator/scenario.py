@@ -14,6 +14,7 @@ from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.slo import OnMiss, Slo
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.simulator.engine.host_cache import PROACTIVE, KvOffloading
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.tasks import MakeCallObjectives, TaskCalls
 
@@ -215,6 +216,7 @@ class Scenario:
         capacity_rps: Requests per second that load 1.0 stands for, if known.
         queue_depth_max: Number of waiting requests above which new ones are refused (429).
         host_kv_bytes: Host memory per instance for offloaded KV blocks; 0 for none.
+        kv_offloading: Rules of copying KV blocks there and back.
         append_interval_s: Interval at which tokens are written to the output log.
         horizon_s: Latest end of the simulation; unfinished requests then count as missed.
         warm_up_s: Start of the simulation: what arrives in it is left out of attainment and latencies.
@@ -235,6 +237,7 @@ class Scenario:
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     queue_depth_max: int = 1_000_000
     host_kv_bytes: int = 0
+    kv_offloading: KvOffloading = PROACTIVE
     append_interval_s: float = 1.0
     horizon_s: float | None = None
     warm_up_s: float = 0.0

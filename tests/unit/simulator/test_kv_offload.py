@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from qlm.agents.batching.decision import BatchPolicy, Decision
+from qlm.agents.batching.view import View
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
@@ -12,7 +14,7 @@ from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
-from qlm.simulator.engine.host_cache import NO_COPIES, HostCache
+from qlm.simulator.engine.host_cache import NO_COPIES, PROACTIVE, HostCache, KvOffloading
 
 BLOCK = 8
 PROFILE = replace(
@@ -24,13 +26,21 @@ PROFILE = replace(
 BLOCK_NS = BLOCK * 1000
 
 
-def make_engine(*, blocks: int = 15, host_blocks: int = 1000, bytes_per_s: float = 1e9) -> BatchingEngine:
+def make_engine(
+    *,
+    blocks: int = 15,
+    host_blocks: int = 1000,
+    bytes_per_s: float = 1e9,
+    offloading: KvOffloading = PROACTIVE,
+    policy: BatchPolicy | None = None,
+) -> BatchingEngine:
     capacity = EngineCapacity(kv_tokens=blocks * BLOCK, block_tokens=BLOCK, seqs_max=4, context_tokens=120)
     start = hashed_generation(block_tokens=BLOCK, context_tokens=120, mean_output_tokens=1e9)
     profile = replace(PROFILE, host_bandwidth_bytes_per_s=bytes_per_s)
     return BatchingEngine(
-        profile, capacity, start, batched_tokens_max=256, host_kv_bytes=host_blocks * BLOCK * 1000
-    )
+        profile, capacity, start, batched_tokens_max=256, host_kv_bytes=host_blocks * BLOCK * 1000,
+        offloading=offloading, policy=policy,
+    )  # fmt: skip
 
 
 def call(name: str, first: int, prompt: int, output: int) -> EngineCall:
@@ -157,6 +167,71 @@ def test_the_host_cache_forgets_what_was_used_longest_ago() -> None:
     assert [cache.cached([digest]) for digest in (1, 2, 3, 4)] == [1, 0, 1, 1]
     assert (cache.cached([3, 4, 2, 1]), len(cache)) == (2, 3)
     assert (cache.load([3, 4], 100), cache.load([1], 105), cache.load([1], 500)) == (120, 130, 510)
+
+
+def test_one_direction_of_the_link_waits_for_the_other_where_they_do_not_overlap() -> None:
+    both, one = (
+        HostCache(
+            host_bytes=1000, block_bytes=10, bytes_per_s=1e9, offloading=KvOffloading(overlaps=overlaps)
+        )
+        for overlaps in (True, False)
+    )
+    for cache in (both, one):
+        assert (cache.write([1, 2], 100), cache.write([1, 2], 101)) == (2, 0)
+    assert (both.load([1], 100), one.load([1], 100)) == (110, 130)
+    assert (one.write([3], 100), one.write_free_ns, both.write_free_ns) == (1, 140, 0)
+
+
+class MakesWay:
+    """A policy that lets the first of two requests make way for the second one, once."""
+
+    def decide(self, view: View) -> Decision:
+        if view.now_s < 0.3:
+            return Decision(run=(min(view.ids),), again_s=0.3)
+        return Decision(run=(max(view.ids),))
+
+    def room(self, view: View) -> int:
+        return 4
+
+
+def make_way(
+    offloading: KvOffloading, *, blocks: int = 16, host_blocks: int = 1000
+) -> tuple[int, BatchingEngine, int]:
+    """Return the end of both requests, the engine, and the most blocks that were in use."""
+    engine = make_engine(
+        blocks=blocks, host_blocks=host_blocks, bytes_per_s=1e6, offloading=offloading, policy=MakesWay()
+    )
+    for name in ("a", "b"):
+        engine.add(call(name, ord(name), 60, 50), 0)
+    now_ns, used = 0, 0.0
+    while (run := engine.plan(now_ns, 1000)) is not None:
+        engine.commit(run.iterations)
+        used = max(used, engine.kv_usage)
+        now_ns = run.end_ns(run.iterations)
+    return now_ns, engine, round(used * engine.capacity.kv_blocks)
+
+
+def test_written_late_the_next_request_waits_until_the_evicted_one_is_in_host_memory() -> None:
+    through_ns, through, _ = make_way(KvOffloading())
+    late_ns, late, _ = make_way(KvOffloading(writes_through=False))
+    written = late.counters.offloaded_tokens // BLOCK
+    assert 60 // BLOCK <= written < through.counters.offloaded_tokens // BLOCK, "one eviction, in its middle"
+    assert late_ns - through_ns == pytest.approx(written * BLOCK * 1_000_000, abs=1)
+    assert late.counters.reloaded_tokens == through.counters.reloaded_tokens > 0
+
+
+def test_written_late_an_evicted_request_keeps_its_blocks_meanwhile() -> None:
+    through_ns, _, least = make_way(KvOffloading(), blocks=40)
+    late_ns, late, most = make_way(KvOffloading(writes_through=False), blocks=40)
+    assert least < most, "the next one begins beside it"
+    assert (late_ns, late.counters.reloaded_tokens) == (through_ns, 0), "the accelerator still has the blocks"
+
+
+def test_written_late_nothing_is_written_of_who_is_never_evicted() -> None:
+    engine = make_engine(offloading=KvOffloading(writes_through=False))
+    engine.add(call("a", 1, 20, 13), 0)
+    run_out(engine)
+    assert engine.counters.offloaded_tokens == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -47,7 +47,7 @@ class Machine(NamedTuple):
     Attributes:
         iteration: Coefficients of the duration of an iteration.
         kv_blocks: KV blocks in all.
-        free_blocks: KV blocks that no request has.
+        free_blocks: KV blocks that no request has, and that are not being written to host memory.
         block_tokens: Tokens per KV block.
         seqs_max: Batch slots.
         batched_tokens_max: Most tokens computed in one iteration.

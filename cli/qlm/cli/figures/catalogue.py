@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from qlm.cli.figures.figure import Arm, Claim, Figure, Rows, mean
+from qlm.simulator.engine.host_cache import KvOffloading
 
 GOOD_QOE: Final = 0.9
 """Quality of experience that Andes calls good."""
@@ -90,6 +91,8 @@ def _burst(
         arms=(
             *_arms(("fcfs", "tokenflow")),
             Arm("tokenflow, no offload", "tokenflow", host_kv_gib=0.0),
+            Arm("tokenflow, written late", "tokenflow", offloading=KvOffloading(writes_through=False)),
+            Arm("tokenflow, one way at a time", "tokenflow", offloading=KvOffloading(overlaps=False)),
             *_arms(("andes", "unified")),
         ),
         shown={
@@ -108,6 +111,14 @@ def _burst(
             Claim(
                 "makespan without offloading, against with it", "+92.8%",
                 _change("tokenflow, no offload", "makespan_s", "tokenflow"),
+            ),
+            Claim(
+                "makespan without write-through, against with it", "+25.4%",
+                _change("tokenflow, written late", "makespan_s", "tokenflow"),
+            ),
+            Claim(
+                "makespan without overlap of loads and evictions, against with it", "+12.8%",
+                _change("tokenflow, one way at a time", "makespan_s", "tokenflow"),
             ),
         ),
     )  # fmt: skip

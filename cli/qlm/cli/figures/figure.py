@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from qlm.cli.figures.measures import Measures
+from qlm.simulator.engine.host_cache import PROACTIVE, KvOffloading
 
 SCENARIOS: Final = Path(__file__).parent / "scenarios"
 
@@ -19,11 +20,13 @@ class Arm:
         name: Name in tables.
         batching: The batch policy.
         host_kv_gib: Host memory for KV blocks; None for the scenario's.
+        offloading: Rules of copying KV blocks there and back.
     """
 
     name: str
     batching: str
     host_kv_gib: float | None = None
+    offloading: KvOffloading = PROACTIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,13 @@ def _scenario(figure: Figure, arm: Arm, load: float) -> Scenario:
         for key, each in scenario.fleet.profiles.items()
     }
     fleet = replace(scenario.fleet, profiles=profiles)
-    return replace(scenario, instances=instances, fleet=fleet, host_kv_bytes=host_kv_bytes)
+    return replace(
+        scenario,
+        instances=instances,
+        fleet=fleet,
+        host_kv_bytes=host_kv_bytes,
+        kv_offloading=arm.offloading,
+    )
 
 
 def _cut(figure: Figure, scenario: Scenario, point: float, requests: int | None) -> Scenario:

@@ -20,6 +20,7 @@ from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.simulator.engine.host_cache import KvOffloading
 from qlm.simulator.scenario import (
     BrokerOutage,
     Fault,
@@ -91,6 +92,9 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
         controller=ControllerSettings(**file.controller.model_dump()),
         queue_depth_max=file.limits.queue_depth_max,
         host_kv_bytes=round(file.limits.host_kv_gib * GIB),
+        kv_offloading=KvOffloading(
+            writes_through=file.limits.host_kv_write_through, overlaps=file.limits.host_kv_overlap
+        ),
         append_interval_s=file.limits.append_interval_ms / 1000,
         horizon_s=file.limits.horizon_s,
         warm_up_s=file.limits.warm_up_s,

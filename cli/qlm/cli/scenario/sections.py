@@ -313,6 +313,9 @@ class LimitsSection(Section):
     Attributes:
         queue_depth_max: Largest number of waiting requests; further ones are refused.
         host_kv_gib: Host memory per instance for offloaded KV blocks.
+        host_kv_write_through: KV blocks are copied there as soon as they are full; otherwise when a batch
+            policy preempts their request, and they stay allocated until that has ended.
+        host_kv_overlap: Copies to host memory and back run at the same time; otherwise one after the other.
         append_interval_ms: Time between two writes of a running request's tokens to the output log.
         horizon_s: Latest end of the simulation; unfinished requests then count as missed.
         warm_up_s: Time at the start whose requests are left out of attainment and latencies.
@@ -320,6 +323,8 @@ class LimitsSection(Section):
 
     queue_depth_max: int = Field(1_000_000, ge=1, le=100_000_000)
     host_kv_gib: float = Field(0.0, ge=0, le=1_000_000)
+    host_kv_write_through: bool = True
+    host_kv_overlap: bool = True
     append_interval_ms: float = Field(1000.0, gt=0, le=3_600_000)
     horizon_s: Duration | None = None
     warm_up_s: Seconds = 0.0

@@ -221,9 +221,13 @@ class SimulatedFleet:
             self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
         )
 
+        offloading = self._scenario.kv_offloading
+
         def new_engine() -> BatchingEngine:
             policy = None if batching is None else batch_policy(batching)
-            engine = BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+            engine = BatchingEngine(
+                true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy, offloading=offloading
+            )
             engine.on_preempted.append(lambda each: self._clients.on_preempted(each.call_id))
             return engine
 

@@ -11,7 +11,7 @@ from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.decode_set import DecodeSet
 from qlm.simulator.engine.generation import SCRIPTED_ID, OpenGeneration
-from qlm.simulator.engine.host_cache import HostCache
+from qlm.simulator.engine.host_cache import PROACTIVE, HostCache, KvOffloading
 from qlm.simulator.engine.hosting.host import PolicyHost
 from qlm.simulator.engine.kv_cache import KvCache
 from qlm.simulator.engine.model import Chunk, Emission, EngineCounters, StepResult
@@ -52,6 +52,7 @@ class BatchingEngine:
         host_kv_bytes: int = 0,
         times: StepTimes | None = None,
         policy: BatchPolicy | None = None,
+        offloading: KvOffloading = PROACTIVE,
     ) -> None:
         """Start empty and awake.
 
@@ -67,6 +68,7 @@ class BatchingEngine:
             host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
             times: Durations of iterations; None for the profile's.
             policy: Batch policy of its own; None for the engine's rule, first come, first served.
+            offloading: Rules of copying KV blocks to host memory and back.
         """
         if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
             raise InvalidValueError(
@@ -81,11 +83,7 @@ class BatchingEngine:
         self.capacity = capacity
         self.counters = EngineCounters()
         self._times, self._start = times or StepTimes(profile, batched_tokens_max), start
-        host = HostCache(
-            host_bytes=host_kv_bytes,
-            block_bytes=profile.kv_bytes_per_token * capacity.block_tokens,
-            bytes_per_s=profile.host_bandwidth_bytes_per_s,
-        )
+        host = HostCache.of(profile, capacity.block_tokens, host_kv_bytes, offloading)
         decodes = DecodeSet(capacity.block_tokens)
         self._cache = KvCache(capacity, host, decodes, self.counters)
         self._batch = Scheduler(
@@ -251,6 +249,7 @@ class BatchingEngine:
     def _schedule(self, now_ns: int, early: bool) -> None:
         """Put the next iteration together, if there is something to compute; see `Scheduler.schedule`."""
         batch = self._batch
+        self._cache.free_written(now_ns)
         if self._host and self._host.is_due(now_ns):
             self._host.decide(now_ns)
         preempted = batch.schedule(now_ns, early)
@@ -273,17 +272,18 @@ class BatchingEngine:
             return Run(self._clock_ticks, ticks, 0, 1)
         iterations = batch.unchanged(iterations_max)
         run = Run(self._clock_ticks, ticks, self._times.growth_ticks(decodes), iterations)
-        if batch.loading and (ready_ns := batch.loading[0].ready_ns) > now_ns:
+        if (ready_ns := batch.ready_ns()) is not None and ready_ns > now_ns:
             run = run._replace(iterations=run.through(ready_ns))
         return self._host.cut(run) if self._host else run
 
     def _idle_until_ns(self, now_ns: int) -> int:
         """Return the end of the first load, or the time of the policy's next decision."""
-        loading = self._batch.loading
+        ready_ns = self._batch.ready_ns()
         if not self._host:
-            return loading[0].ready_ns
-        ready_ns = loading[0].ready_ns if loading else 0
-        return self._host.idle_until_ns(now_ns, ready_ns if ready_ns > now_ns else None)
+            assert ready_ns is not None, "nothing runs, and nothing loads"
+            return ready_ns
+        waits = ready_ns is not None and ready_ns > now_ns
+        return self._host.idle_until_ns(now_ns, ready_ns if waits else None)
 
     def _may_admit(self, now_ns: int) -> bool:
         """Return whether scheduling the iteration after the next one may find more than the last time."""
@@ -292,7 +292,7 @@ class BatchingEngine:
             return True
         if len(batch.running) >= self.capacity.seqs_max:
             return False
-        if batch.loading and batch.loading[0].ready_ns <= now_ns:
+        if (ready_ns := batch.ready_ns()) is not None and ready_ns <= now_ns:
             return True
         return self._freed and bool(batch.waiting)
 
@@ -308,7 +308,7 @@ class BatchingEngine:
             return []
         if self._host:
             self._host.pass_run(run, iterations, self._times.growth_ticks(self._batch.decodes.count))
-        changed, ended = self._batch.advance(iterations)
+        changed, ended = self._batch.advance(iterations, self._clock_ticks >> FRACTION_BITS)
         if self._host:
             self._host.started(self._clock_ticks)
         if self._async:

@@ -2,9 +2,30 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from qlm.rct_estimator.profiles.profile import Profile
+
 _NS_PER_S: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvOffloading:
+    """Rules of copying KV blocks to host memory and back (TokenFlow, section 5).
+
+    Attributes:
+        writes_through: Blocks are copied as soon as they are full. Otherwise, those of a request that its
+            batch policy preempts are copied then, and stay allocated until that has ended.
+        overlaps: Copies run in both directions at once. Otherwise one direction waits for the other.
+    """
+
+    writes_through: bool = True
+    overlaps: bool = True
+
+
+PROACTIVE: Final = KvOffloading()
+"""Written through, both directions at once."""
 
 
 class Copies(NamedTuple):
@@ -25,49 +46,66 @@ NO_COPIES: Final = Copies(0, 0)
 class HostCache:
     """Copies of full KV blocks in host memory, as in vLLM's native offloading connector.
 
-    Blocks are written through when they become full; the least recently used are dropped first. Loads share
-    one direction of the link, one after the other. Writes use the other direction and cost no time.
+    Loads share one direction of the link, one after the other, and writes the other one. What is written
+    through is in the cache at once: no engine of the shipped profiles fills blocks at more than half of the
+    bandwidth, so that no queue of writes builds up whose order could matter.
 
     Uses are numbered, and the block whose last use is the oldest is dropped first.
 
     Attributes:
         blocks_max: Blocks for which it has room; 0 if it is switched off.
+        offloading: Rules of copying.
         dropped: The last use of the block that was dropped last; -1 before the first one.
+        load_free_ns: When all loads that were started have ended.
+        write_free_ns: When all writes have ended that something may wait for.
     """
 
     __slots__ = (
         "_block_bytes",
         "_bytes_per_s",
         "_content",
-        "_link_free_ns",
         "_uses",
         "blocks_max",
         "dropped",
+        "load_free_ns",
+        "offloading",
+        "write_free_ns",
     )
 
-    def __init__(self, *, host_bytes: int, block_bytes: int, bytes_per_s: float) -> None:
+    def __init__(
+        self, *, host_bytes: int, block_bytes: int, bytes_per_s: float, offloading: KvOffloading = PROACTIVE
+    ) -> None:
         """Start empty.
 
         Args:
             host_bytes: Size of the cache; less than a block switches it off.
             block_bytes: Size of one KV block.
-            bytes_per_s: Bandwidth from host to accelerator.
+            bytes_per_s: Bandwidth of one direction.
+            offloading: Rules of copying.
         """
         self.blocks_max = host_bytes // block_bytes
+        self.offloading = offloading
         self._block_bytes = block_bytes
         self._bytes_per_s = bytes_per_s
         self._content: OrderedDict[int, int] = OrderedDict()
         self._uses = 0
         self.dropped = -1
-        self._link_free_ns = 0
+        self.load_free_ns = self.write_free_ns = 0
+
+    @classmethod
+    def of(
+        cls, profile: Profile, block_tokens: int, host_bytes: int, offloading: KvOffloading
+    ) -> "HostCache":
+        """Return the empty cache of an engine with this profile."""
+        return cls(
+            host_bytes=host_bytes,
+            block_bytes=profile.kv_bytes_per_token * block_tokens,
+            bytes_per_s=profile.host_bandwidth_bytes_per_s,
+            offloading=offloading,
+        )
 
     def __len__(self) -> int:
         return len(self._content)
-
-    @property
-    def load_free_ns(self) -> int:
-        """When all loads that were started have ended."""
-        return self._link_free_ns
 
     def cached(self, digests: Sequence[int]) -> int:
         """Count the leading blocks, named by digest, that are in the cache."""
@@ -86,8 +124,18 @@ class HostCache:
             count, oldest = count + 1, min(oldest, use)
         return Copies(count, oldest)
 
+    def write(self, digests: Iterable[int], now_ns: int) -> int:
+        """Mark blocks as used, and copy missing ones from now on; return the number of copies."""
+        copied = self.store(digests)
+        if copied and not (self.offloading.writes_through and self.offloading.overlaps):
+            begin_ns = max(now_ns, self.write_free_ns)
+            if not self.offloading.overlaps:
+                begin_ns = max(begin_ns, self.load_free_ns)
+            self.write_free_ns = begin_ns + self._takes_ns(copied)
+        return copied
+
     def store(self, digests: Iterable[int]) -> int:
-        """Mark blocks as used, and copy missing ones; return the number of copies."""
+        """Mark blocks as used, and add missing ones; return their number."""
         copied, content = 0, self._content
         for digest in digests:
             if digest in content:
@@ -101,20 +149,29 @@ class HostCache:
         return copied
 
     def load(self, digests: Sequence[int], now_ns: int) -> int:
-        """Start to load blocks, all of which must be in the cache; return the end of the load, ns."""
+        """Start to load blocks, all of which must be in the cache; return the end of the load, ns.
+
+        Args:
+            digests: The blocks.
+            now_ns: The earliest begin: the present, or when the last of them has been written.
+        """
         content = self._content
         for digest in digests:
             content.move_to_end(digest)
             content[digest] = self._uses
             self._uses += 1
-        size = len(digests) * self._block_bytes
-        begin_ns = max(now_ns, self._link_free_ns)
-        self._link_free_ns = begin_ns + max(1, round(size / self._bytes_per_s * _NS_PER_S))
-        return self._link_free_ns
+        begin_ns = max(now_ns, self.load_free_ns)
+        if not self.offloading.overlaps:
+            begin_ns = max(begin_ns, self.write_free_ns)
+        self.load_free_ns = begin_ns + self._takes_ns(len(digests))
+        return self.load_free_ns
+
+    def _takes_ns(self, blocks: int) -> int:
+        return max(1, round(blocks * self._block_bytes / self._bytes_per_s * _NS_PER_S))
 
     def clear(self) -> None:
         """Clear the cache and the link."""
         self._content.clear()
         self.dropped = self._uses
         self._uses += 1
-        self._link_free_ns = 0
+        self.load_free_ns = self.write_free_ns = 0

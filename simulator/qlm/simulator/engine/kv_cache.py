@@ -1,5 +1,6 @@
 """KV cache of an engine: blocks on the accelerator, and their copies in host memory."""
 
+from collections import deque
 from collections.abc import Collection
 
 from qlm.domain.fleet import EngineCapacity
@@ -19,7 +20,16 @@ class KvCache:
     its remaining blocks are published first, and are found as if they had been indexed all the time.
     """
 
-    __slots__ = ("_capacity", "_counters", "_decodes", "_private", "block_tokens", "blocks", "host")
+    __slots__ = (
+        "_capacity",
+        "_counters",
+        "_decodes",
+        "_leaving",
+        "_private",
+        "block_tokens",
+        "blocks",
+        "host",
+    )
 
     def __init__(
         self, capacity: EngineCapacity, host: HostCache, decodes: DecodeSet, counters: EngineCounters
@@ -31,6 +41,7 @@ class KvCache:
         self._decodes = decodes
         self._counters = counters
         self._private = PrivateTexts(self.blocks)
+        self._leaving: deque[tuple[int, list[int]]] = deque()
 
     def reserve(self, sequence: Sequence, spare_blocks: int, now_ns: int, *, loads: bool = True) -> bool:
         """Allocate the blocks of the whole text so far, cached ones first; False if they do not fit.
@@ -68,7 +79,7 @@ class KvCache:
         if public:
             self.blocks.publish(public, (), referenced=True)
 
-    def fill(self, sequence: Sequence, tokens: int) -> None:
+    def fill(self, sequence: Sequence, tokens: int, now_ns: int) -> None:
         """Record that further tokens of a sequence are computed."""
         full = sequence.computed // self.block_tokens
         sequence.computed += tokens
@@ -79,15 +90,42 @@ class KvCache:
             return
         digests = sequence.generation.digests[full:now_full]
         self.blocks.seal_all(sequence.blocks[full:now_full], digests)
-        if self.host.blocks_max:
-            self._counters.offloaded_tokens += self.host.store(digests) * self.block_tokens
+        if self.host.blocks_max and self.host.offloading.writes_through:
+            self._write(digests, now_ns)
 
-    def fill_last(self, sequence: Sequence) -> None:
+    def fill_last(self, sequence: Sequence, now_ns: int) -> None:
         """Record that the last block of a decoding, not private sequence is full."""
         digest = sequence.generation.digests[len(sequence.blocks) - 1]
         self.blocks.seal(sequence.blocks[-1], digest)
-        if self.host.blocks_max:
-            self._counters.offloaded_tokens += self.host.store((digest,)) * self.block_tokens
+        if self.host.blocks_max and self.host.offloading.writes_through:
+            self._write((digest,), now_ns)
+
+    def _write(self, digests: Collection[int], now_ns: int) -> None:
+        self._counters.offloaded_tokens += self.host.write(digests, now_ns) * self.block_tokens
+
+    def evict(self, sequence: Sequence, now_ns: int) -> None:
+        """Free the blocks of a sequence that a batch policy preempts, once host memory has what is full."""
+        if not self.host.blocks_max or self.host.offloading.writes_through:
+            self.release(sequence)
+            return
+        full = sequence.computed // self.block_tokens
+        self._write(sequence.generation.digests[:full], now_ns)
+        if self.host.write_free_ns <= now_ns:
+            self.release(sequence)
+            return
+        sequence.ready_ns = self.host.write_free_ns
+        self._leaving.append((sequence.ready_ns, sequence.blocks))
+        sequence.blocks = []
+
+    def free_written(self, now_ns: int) -> None:
+        """Free the blocks that are in host memory by now of sequences that were evicted."""
+        while self._leaving and self._leaving[0][0] <= now_ns:
+            self.blocks.release(self._leaving.popleft()[1])
+
+    @property
+    def written_ns(self) -> int | None:
+        """When the next blocks of an evicted sequence are free; None if none are to come."""
+        return self._leaving[0][0] if self._leaving else None
 
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence; their content stays findable."""
@@ -100,6 +138,8 @@ class KvCache:
 
     def forget_all(self) -> None:
         """Clear both caches; references stay."""
+        while self._leaving:
+            self.blocks.release(self._leaving.popleft()[1])
         self.blocks.forget_all()
         self._private.forget_all()
         self.host.clear()
@@ -135,6 +175,6 @@ class KvCache:
             return
         findable = sequence.generation.digests[cached : (sequence.tokens - 1) // self.block_tokens]
         if count := self.host.cached(findable):
-            sequence.ready_ns = self.host.load(findable[:count], now_ns)
+            sequence.ready_ns = self.host.load(findable[:count], max(now_ns, sequence.ready_ns))
             sequence.loading = count * self.block_tokens
             self._counters.reloaded_tokens += sequence.loading

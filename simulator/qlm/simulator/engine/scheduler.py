@@ -103,10 +103,10 @@ class Scheduler:
         while self.running:
             self._preempt()
 
-    def preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence, now_ns: int) -> None:
         """Preempt a sequence that runs or loads, whatever its place in the batch."""
         if sequence in self.running:
-            self._preempt(sequence)
+            self._preempt(sequence, now_ns)
         else:
             self.loading.remove(sequence)
             self._put_back(sequence)
@@ -147,6 +147,13 @@ class Scheduler:
             self._admit(budget, now_ns)
         return preempted
 
+    def ready_ns(self) -> int | None:
+        """Return when the next KV has loaded, or the next blocks are free; None if neither is to come."""
+        written_ns = self._cache.written_ns
+        if not self.loading:
+            return written_ns
+        return min(self.loading[0].ready_ns, written_ns or self.loading[0].ready_ns)
+
     def unchanged(self, iterations_max: int) -> int:
         """Count the iterations, up to `iterations_max`, for which a batch without prompts does not change.
 
@@ -163,15 +170,15 @@ class Scheduler:
             return iterations
         return decodes.iterations_within(free, iterations)
 
-    def advance(self, iterations: int) -> tuple[list[Sequence], list[Sequence]]:
-        """Let iterations of the batch pass; at most as many as it is `unchanged`.
+    def advance(self, iterations: int, now_ns: int) -> tuple[list[Sequence], list[Sequence]]:
+        """Let iterations of the batch pass until now; at most as many as it is `unchanged`.
 
         Returns:
             The sequences that ended, with those that got their first token after them; and the former alone,
             which stay in the batch until `retire`.
         """
-        self._decode(iterations)
-        started = self._compute_chunks() if self.chunks else None
+        self._decode(iterations, now_ns)
+        started = self._compute_chunks(now_ns) if self.chunks else None
         ended = self.decodes.ended()
         if not started:
             return ended, ended
@@ -223,15 +230,18 @@ class Scheduler:
             sequence.generation.tokens - sequence.end + iteration
         )
 
-    def _preempt(self, victim: Sequence | None = None) -> None:
-        """Return a running sequence, the last if none is given, to the front of the waiting list."""
+    def _preempt(self, victim: Sequence | None = None, now_ns: int | None = None) -> None:
+        """Return a running sequence, the last if none is given, to the front of the waiting list.
+
+        With a time, what is not in host memory yet is written first; without, its blocks are free at once.
+        """
         if victim is None:
             victim = self._last()
         del self.running[victim]
         self._leave_batch(victim)
         if victim.generated > victim.reported:
             self.unreported[victim] = None
-        self._put_back(victim)
+        self._put_back(victim, now_ns)
         self._counters.preemptions += 1
         for receive in self.on_preempted:
             receive(victim)
@@ -249,8 +259,8 @@ class Scheduler:
             self._prefilling.pop(sequence, None)
             self.on_hold.pop(sequence, None)
 
-    def _put_back(self, sequence: Sequence) -> None:
-        self._cache.release(sequence)
+    def _put_back(self, sequence: Sequence, now_ns: int | None = None) -> None:
+        self._cache.release(sequence) if now_ns is None else self._cache.evict(sequence, now_ns)
         sequence.computed = sequence.loading = 0
         at = 0
         if self.ordered:
@@ -288,7 +298,7 @@ class Scheduler:
         while True:
             if self.loading and self.loading[0].ready_ns <= now_ns:
                 loaded = self.loading.popleft()
-                self._cache.fill(loaded, loaded.loading)
+                self._cache.fill(loaded, loaded.loading, now_ns)
                 loaded.loading = 0
                 yield loaded
                 continue
@@ -308,7 +318,7 @@ class Scheduler:
             else:
                 yield sequence
 
-    def _decode(self, iterations: int) -> None:
+    def _decode(self, iterations: int, now_ns: int) -> None:
         """Advance the decoding sequences: fill blocks, and allocate new ones while iterations follow."""
         decodes, at_boundary = self.decodes, self.decodes.at_boundary
         last = decodes.iteration + iterations
@@ -316,19 +326,19 @@ class Scheduler:
             if full := at_boundary(at):
                 for sequence in full:
                     if not sequence.private:
-                        self._cache.fill_last(sequence)
+                        self._cache.fill_last(sequence, now_ns)
                 if at < last:
                     self._cache.grow(full)
         self._counters.generation_tokens += decodes.count * iterations
         decodes.iteration = last
 
-    def _compute_chunks(self) -> list[Sequence]:
+    def _compute_chunks(self, now_ns: int) -> list[Sequence]:
         """Compute the chunks of what still runs; return the sequences that this gives their first token."""
         started = []
         for sequence, new in self.chunks:
             if sequence not in self.running:
                 continue
-            self._cache.fill(sequence, new)
+            self._cache.fill(sequence, new, now_ns)
             if sequence.missing:
                 continue
             del self._prefilling[sequence]

@@ -23,7 +23,7 @@ class Sequence:
             NOT_DECODING.
         private: Its blocks are not indexed; see `KvCache`.
         loading: Tokens in transit from host memory.
-        ready_ns: Time of their arrival.
+        ready_ns: Time of their arrival; of an evicted sequence, when host memory has its blocks.
         pinned: A batch policy may not preempt it.
         position: Place in the order of a batch policy; what comes last is given up first.
         row: Number in the table of a batch policy's host.

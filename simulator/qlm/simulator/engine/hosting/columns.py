@@ -55,7 +55,7 @@ def blocks(order: Rows[Sequence], inside: int) -> Ints:
 def host_tokens(
     cache: KvCache, order: Rows[Sequence], inside: int, tokens: Ints, copies: list[Copies]
 ) -> Ints:
-    """Count the tokens in host memory: of who computes, all full blocks, which were written through.
+    """Count the tokens in host memory: of who computes, all full blocks, which are there if it is preempted.
 
     Args:
         cache: The engine's KV cache.

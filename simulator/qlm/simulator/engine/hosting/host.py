@@ -152,7 +152,7 @@ class PolicyHost:
         decision = self._policy.decide(self._view(ids, order, now_ns))
         if decision.again_s is not None:
             self.again_ns = max(self._table.nanoseconds(decision.again_s), now_ns + AGAIN_MIN_NS)
-        self._apply(decision, ids, order)
+        self._apply(decision, ids, order, now_ns)
 
     def _flush(self) -> None:
         """Deliver the tokens of the open segment."""
@@ -196,11 +196,14 @@ class PolicyHost:
             machine=self._machine._replace(
                 free_blocks=self._cache.blocks.free,
                 load_free_s=table.seconds(self._cache.host.load_free_ns),
+                write_free_s=table.seconds(self._cache.host.write_free_ns),
             ),
             pace=pace,
         )
 
-    def _apply(self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence]) -> None:
+    def _apply(
+        self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence], now_ns: int
+    ) -> None:
         batch = self._batch
         by_id = dict(zip(ids, order, strict=True))
         batch.skips = decision.skips
@@ -208,13 +211,13 @@ class PolicyHost:
         own_order = tuple(decision.run) == ids and not any(map(_pinned, order))
         batch.ordered = not own_order
         if not own_order:
-            self._rearrange([by_id[id] for id in decision.run if id in by_id], order)
+            self._rearrange([by_id[id] for id in decision.run if id in by_id], order, now_ns)
         elif batch.parked:
             batch.waiting.extend(batch.parked)
             batch.parked.clear()
         self._hold(decision, by_id)
 
-    def _rearrange(self, chosen: list[Sequence], order: list[Sequence]) -> None:
+    def _rearrange(self, chosen: list[Sequence], order: list[Sequence], now_ns: int) -> None:
         """Preempt who is not to run, and put the others into the order of the policy."""
         batch, inside = self._batch, [*self._batch.running, *self._batch.loading]
         for sequence in order:
@@ -224,7 +227,7 @@ class PolicyHost:
         stay = {each for each in inside if each.position >= 0 or each.pinned}
         for sequence in inside:
             if sequence not in stay:
-                self._preempt(sequence)
+                self._preempt(sequence, now_ns)
         outside = [each for each in order if each not in stay]
         outside.sort(key=_position)
         batch.waiting.clear()
@@ -234,10 +237,10 @@ class PolicyHost:
     def _preempted(self, sequence: Sequence) -> None:
         self._table.preemptions[sequence.row] += 1
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, now_ns: int) -> None:
         if sequence in self._batch.running:
             self._meter.preempted()
-        self._batch.preempt(sequence)
+        self._batch.preempt(sequence, now_ns)
 
     def _hold(self, decision: Decision, by_id: Mapping[RequestId, Sequence]) -> None:
         batch = self._batch

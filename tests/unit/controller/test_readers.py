@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qlm.controller.core.admission_signal import admission_signal
+from qlm.controller.core.decide import ControllerSettings, decide
 from qlm.controller.core.estimating.classes import class_posterior
 from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
 from qlm.controller.core.estimating.service_times import class_entry
@@ -12,7 +14,9 @@ from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass, request_class
+from qlm.domain.ids import GroupId
 from qlm.domain.slo import ReadingSlo
+from qlm.planner.baselines.edf import plan_edf
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_slots import draw
 from support.estimating import (
@@ -72,6 +76,30 @@ def test_readers_beyond_the_bound_wait() -> None:
         found = forecast(at(READERS, growing_fleet(bounds_readers=bounds), running=40), query)
         assert found is not None
         waits[bounds] = found.wait.mean
+    assert waits[True] > waits[False] + 0.05
+
+
+def test_readers_beyond_the_bound_are_forecast_to_wait_at_the_door() -> None:
+    waits = {}
+    for bounds in (True, False):
+        groups = groups_of(READERS, 30)
+        view = cluster(
+            class_view(READERS, LENGTHS, *groups),
+            instances=(instance(running=20),),
+            queues={"gpu-0": groups},
+        )
+        decision = decide(
+            view,
+            now_ns=NOW_NS,
+            fleet=growing_fleet(bounds_readers=bounds),
+            settings=ControllerSettings(),
+            planner=plan_edf,
+            new_id=lambda cls: GroupId("new"),
+        )
+        assert decision.snapshot is not None
+        signal = admission_signal(decision.snapshot, decision.problem, decision.plan)
+        waits[bounds] = signal.classes[READERS].wait.mean
+        assert signal.classes[READERS].token_s <= 0.05 or not bounds
     assert waits[True] > waits[False] + 0.05
 
 

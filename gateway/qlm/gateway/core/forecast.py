@@ -1,7 +1,7 @@
 """The controller's forecast, applied to a request that arrives now: pure functions of it and its age."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -26,12 +26,16 @@ class AdmissionQuery:
         first_token: The objective is about the first token, not about the end.
         max_tokens: Its output limit.
         p_met_min: Required probability of meeting the objective; 0 for any.
+        tokens_per_s: Pace of its reader; None without one.
+        deadline_s: Time to the deadline of the whole answer, beside an objective about the first token.
     """
 
     target_s: float | None
     first_token: bool
     max_tokens: int
     p_met_min: float
+    tokens_per_s: float | None = None
+    deadline_s: float | None = None
 
     @property
     def wants_promise(self) -> bool:
@@ -41,12 +45,14 @@ class AdmissionQuery:
 
 def admission_query(metadata: RequestMetadata) -> AdmissionQuery:
     """Return the query for a request."""
-    target_ms = metadata.slo.target_ms
+    slo, extensions = metadata.slo, metadata.extensions
     return AdmissionQuery(
-        target_s=None if target_ms is None else target_ms / 1000,
-        first_token=isinstance(metadata.slo, TokenSlo | ReadingSlo),
+        target_s=None if slo.target_ms is None else slo.target_ms / 1000,
+        first_token=isinstance(slo, TokenSlo | ReadingSlo),
         max_tokens=metadata.sampling.max_tokens,
-        p_met_min=metadata.extensions.p_met or 0.0,
+        p_met_min=extensions.p_met or 0.0,
+        tokens_per_s=slo.tokens_per_s if isinstance(slo, ReadingSlo) else None,
+        deadline_s=None if extensions.deadline_ms is None else extensions.deadline_ms / 1000,
     )
 
 
@@ -147,28 +153,71 @@ class Shortfall:
 
     Attributes:
         p_met: Forecast probability of meeting it.
-        comes_s: Mean time until the first token, or the end, from now.
+        why: What comes when, and what the objective is, for the client.
         retry_s: Time after which a new request would meet the requirement, if nothing else arrives. None if
             even an idle cluster would be too slow.
     """
 
     p_met: float
-    comes_s: float
+    why: str
     retry_s: float | None
 
 
 def shortfall(expected: ExpectedTimes, query: AdmissionQuery) -> Shortfall | None:
-    """Return the shortfall of a forecast against the required probability; None if there is none."""
-    if query.target_s is None or not query.wants_promise:
+    """Return the shortfall of a forecast against the required probability; None if there is none.
+
+    Of several objectives the least likely one counts.
+    """
+    if not query.wants_promise:
         return None
-    comes = expected.first_token if query.first_token else expected.completion
-    p_met = comes.at_most(query.target_s)
-    if p_met >= query.p_met_min:
-        return None
-    alone = expected.alone_first_token if query.first_token else expected.alone_completion
+    found = [each for each in _shortfalls(expected, query) if each.p_met < query.p_met_min]
+    return min(found, key=lambda each: each.p_met, default=None)
+
+
+def _shortfalls(expected: ExpectedTimes, query: AdmissionQuery) -> Iterator[Shortfall]:
+    """Yield each objective of a request as it is forecast."""
+    assert query.target_s is not None
+    if not query.first_token:
+        yield _end(expected, query, query.target_s)
+        return
+    yield _first_token(expected, query, query.target_s)
+    if query.deadline_s is not None:
+        yield _end(expected, query, query.deadline_s)
+
+
+def _first_token(expected: ExpectedTimes, query: AdmissionQuery, target_s: float) -> Shortfall:
+    """Return the first token as forecast, later by as much as the answer falls behind its reader after it."""
+    behind_s = _behind_s(expected.first_token, expected.completion, expected, query)
+    alone = expected.alone_first_token
+    alone += Normal(_behind_s(alone, expected.alone_completion, expected, query))
+    why = f"the first token would come in {expected.first_token.mean:.1f} s, the objective is {target_s:g} s"
+    if behind_s:
+        why += f"; after it the answer would fall {behind_s:.1f} s behind {query.tokens_per_s:g} tokens/s"
+    return _judged(expected.first_token + Normal(behind_s), alone, expected, query, target_s, why)
+
+
+def _end(expected: ExpectedTimes, query: AdmissionQuery, target_s: float) -> Shortfall:
+    comes = expected.completion
+    why = f"the end of the answer would come in {comes.mean:.1f} s, the objective is {target_s:g} s"
+    return _judged(comes, expected.alone_completion, expected, query, target_s, why)
+
+
+def _behind_s(first: Normal, end: Normal, expected: ExpectedTimes, query: AdmissionQuery) -> float:
+    """Return by how much the last token comes later than its reader is due for it, beyond the first."""
+    if query.tokens_per_s is None or not expected.token_s:
+        return 0.0
+    # The forecast of a class has the tokens of its mean answer.
+    tokens = (expected.completion.mean - expected.first_token.mean) / expected.token_s
+    return max(0.0, end.mean - first.mean - tokens / query.tokens_per_s)
+
+
+def _judged(
+    comes: Normal, alone: Normal, expected: ExpectedTimes, query: AdmissionQuery, target_s: float, why: str
+) -> Shortfall:
+    """Judge what comes by now, and on an idle cluster, by a target."""
     retry_s = None
-    if alone.at_most(query.target_s) >= query.p_met_min:
+    if alone.at_most(target_s) >= query.p_met_min:
         # As time passes the wait gets shorter, and the mean with it.
         margin_s = NormalDist().inv_cdf(query.p_met_min) * math.sqrt(comes.var)
-        retry_s = min(comes.mean + margin_s - query.target_s, max(0.0, expected.wait.mean))
-    return Shortfall(p_met=p_met, comes_s=comes.mean, retry_s=retry_s)
+        retry_s = min(comes.mean + margin_s - target_s, max(0.0, expected.wait.mean))
+    return Shortfall(p_met=comes.at_most(target_s), why=why, retry_s=retry_s)

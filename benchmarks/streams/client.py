@@ -57,7 +57,8 @@ class Stream(asyncio.Protocol):
         self._last = seen[-_KEPT:]
         if _DONE in seen:
             found = _USAGE.findall(seen)
-            self.tokens = int(found[-1]) if found else None
+            # LiteLLM's proxy puts a count of 0 beside completions, which have none.
+            self.tokens = (int(found[-1]) or None) if found else None
             self._end("")
         elif not self.arrivals and not data.startswith(b"HTTP/1.1 200"):
             self._end(data[:200].decode(errors="replace"))

@@ -25,6 +25,7 @@ class Measured:
         ttft_p95_ms: The same, 95th percentile.
         gap_p50_ms: Time between two arrivals of events of a stream.
         gap_p99_ms: The same, 99th percentile.
+        gap_max_ms: The same, the longest of all.
         tokens_per_event: Tokens by arrivals of events.
         processor_s: Processor time per 1 000 tokens, by process.
         requests: Number of streams.
@@ -35,6 +36,7 @@ class Measured:
     ttft_p95_ms: float
     gap_p50_ms: float
     gap_p99_ms: float
+    gap_max_ms: float
     tokens_per_event: float
     processor_s: dict[str, float]
     requests: int
@@ -76,6 +78,7 @@ def figures(arrivals: Sequence[Sequence[float]], total: int, used_s: Mapping[str
         ttft_p95_ms=_quantile(firsts, 0.95),
         gap_p50_ms=median(gaps),
         gap_p99_ms=_quantile(gaps, 0.99),
+        gap_max_ms=gaps[-1],
         tokens_per_event=total / sum(map(len, arrivals)),
         processor_s={name: each / total * 1000 for name, each in used_s.items()},
         requests=len(arrivals),

@@ -1,6 +1,7 @@
 """Servers under test, each with an engine of its own: QLM, the engine alone, a minimal proxy."""
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -18,13 +19,21 @@ from support.process import ServerProcess
 from support.qlm_process import QLM, QlmProcess
 from support.rabbitmq import running_rabbitmq
 from support.redis import running_redis
-from support.vllm_cpu import PYTHON, VllmOptions, VllmServer, tiny_model
+from support.vllm_cpu import PYTHON, ROOT, VllmOptions, VllmServer, tiny_model
 
-DIRECT, EMBEDDED, WORKERS, SERVERS, FLOOR = "direct", "qlm", "workers", "servers", "floor"
+DIRECT, EMBEDDED, WORKERS, SERVERS, FLOOR, LITELLM = (
+    "direct",
+    "qlm",
+    "workers",
+    "servers",
+    "floor",
+    "litellm",
+)
 MODEL: Final = "streamed"
 SEQS_MAX: Final = 1024
 _VLLM_SEQS_MAX: Final = 128
 _CONTEXT: Final = 4096
+_LITELLM_PROGRAM: Final = ROOT / "build" / "clients" / "litellm" / "bin" / "litellm"
 _READY_S: Final = 200.0
 _PLANS: Final = "the plan generator plans from now on"
 _PARTS: Final = (("gateway",), ("controller",), ("agent", "i0"))
@@ -47,25 +56,39 @@ class Arm:
 
 
 @contextlib.contextmanager
-def emulated_arms(names: Sequence[str], source: str | None, workers: int) -> Iterator[list[Arm]]:
-    """Run servers with emulated engines; direct comes first."""
+def emulated_arms(
+    names: Sequence[str], source: str | None, workers: int, time_scale: float = 1.0
+) -> Iterator[list[Arm]]:
+    """Run servers with emulated engines; direct comes first.
+
+    Args:
+        names: The other servers.
+        source: Wheel or revision of another version, as one more server.
+        workers: Gateway workers of the server of that name.
+        time_scale: Real seconds per second of the engines.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-streams-")))
-        engine = _engine(stack, folder / DIRECT)
+        more = ("--time-scale", f"{time_scale:g}")
+        engine = _engine(stack, folder / DIRECT, more)
         arms = [Arm(DIRECT, engine[0], {"engine": engine[1]})]
         if source:
-            arms.append(_qlm(stack, folder / "from", "former", EMBEDDED, installed(source).qlm))
+            arms.append(_qlm(stack, folder / "from", "former", EMBEDDED, installed(source).qlm, more=more))
+        proxies = {FLOOR: _floor, LITELLM: _litellm}
         for name in names:
             at, http = folder / name, {"workers": workers} if name == WORKERS else {}
-            arms.append(_floor(stack, at) if name == FLOOR else _qlm(stack, at, name, name, QLM, http))
+            proxy = proxies.get(name)
+            arms.append(
+                _qlm(stack, at, name, name, QLM, http, more) if proxy is None else proxy(stack, at, more)
+            )
         yield arms
 
 
-def _engine(stack: contextlib.ExitStack, folder: Path) -> tuple[int, int]:
+def _engine(stack: contextlib.ExitStack, folder: Path, more: tuple[str, ...]) -> tuple[int, int]:
     """Start an engine; return its port and process group."""
     folder.mkdir()
     port = free_port()
-    command = engine_command(port, MODEL, seqs_max=SEQS_MAX)
+    command = engine_command(port, MODEL, seqs_max=SEQS_MAX, more=more)
     engine = ServerProcess("engine", command, env=dict(os.environ), folder=folder)
     stack.callback(engine.kill)
     engine.start()
@@ -73,9 +96,9 @@ def _engine(stack: contextlib.ExitStack, folder: Path) -> tuple[int, int]:
     return port, engine.pid
 
 
-def _floor(stack: contextlib.ExitStack, folder: Path) -> Arm:
+def _floor(stack: contextlib.ExitStack, folder: Path, more: tuple[str, ...]) -> Arm:
     """Start the minimal proxy, with an engine of its own."""
-    engine_port, engine_group = _engine(stack, folder)
+    engine_port, engine_group = _engine(stack, folder, more)
     port = free_port()
     script = Path(__file__).with_name("floor.py")
     command = [sys.executable, str(script), str(port), f"http://127.0.0.1:{engine_port}"]
@@ -86,6 +109,37 @@ def _floor(stack: contextlib.ExitStack, folder: Path) -> Arm:
     return Arm(FLOOR, port, {"engine": engine_group, "floor": proxy.pid})
 
 
+def _litellm(stack: contextlib.ExitStack, folder: Path, more: tuple[str, ...]) -> Arm:
+    """Start LiteLLM's proxy, with an engine of its own.
+
+    Raises:
+        SystemExit: It is not installed.
+    """
+    if not _LITELLM_PROGRAM.exists():
+        raise SystemExit('LiteLLM is not installed: run make clients ARGS="litellm" first')
+    engine_port, engine_group = _engine(stack, folder, more)
+    at_engine = {
+        "model": f"text-completion-openai/{MODEL}",
+        "api_base": f"http://127.0.0.1:{engine_port}/v1",
+        "api_key": "none",
+    }
+    config = {"model_list": [{"model_name": MODEL, "litellm_params": at_engine}]}
+    (folder / "config.yaml").write_text(json.dumps(config), "utf-8")
+    port = free_port()
+    command = [str(_LITELLM_PROGRAM), "--config", str(folder / "config.yaml"), "--host", "127.0.0.1"]
+    command += ["--port", str(port)]
+    env = os.environ | {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # the client sends no key
+    }
+    proxy = ServerProcess("litellm", command, env=env, folder=folder)
+    stack.callback(proxy.kill)
+    proxy.start()
+    ready = "Application startup complete"
+    proxy.wait_ready(lambda: ready in proxy.log_file.read_text("utf-8"), timeout_s=_READY_S)
+    return Arm(LITELLM, port, {"engine": engine_group, "litellm": proxy.pid})
+
+
 def _qlm(
     stack: contextlib.ExitStack,
     folder: Path,
@@ -93,8 +147,9 @@ def _qlm(
     kind: str,
     program: Path,
     http: Mapping[str, Any] = MappingProxyType({}),
+    more: tuple[str, ...] = (),
 ) -> Arm:
-    engine_port, engine_group = _engine(stack, folder)
+    engine_port, engine_group = _engine(stack, folder, more)
     instance = {"accelerator": "A100", "url": f"http://127.0.0.1:{engine_port}", "seqs_max": SEQS_MAX}
     config = _config({"profile": "mistral-7b"}, instance)
     commands: Sequence[tuple[str, ...]] = (("serve",),)

@@ -81,7 +81,8 @@ class ClassForecast:
         waiting: Waiting requests of the class.
         instance: Instance that would complete the request first.
         wait: Time until it leaves the queue.
-        first_token: Time until its first token.
+        first_token: Time until its first token; of readers whose pace no batch keeps, later by as much as the
+            answer falls behind them.
         completion: Time until its completion.
         alone_first_token: Time from its start to its first token, with no work before it and the model
             loaded.

@@ -16,6 +16,7 @@ from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass, request_class
 from qlm.domain.ids import GroupId
 from qlm.domain.slo import ReadingSlo
+from qlm.planner.admission_signal import ClassForecast
 from qlm.planner.baselines.edf import plan_edf
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_slots import draw
@@ -79,28 +80,49 @@ def test_readers_beyond_the_bound_wait() -> None:
     assert waits[True] > waits[False] + 0.05
 
 
-def test_readers_beyond_the_bound_are_forecast_to_wait_at_the_door() -> None:
-    waits = {}
-    for bounds in (True, False):
-        groups = groups_of(READERS, 30)
-        view = cluster(
-            class_view(READERS, LENGTHS, *groups),
-            instances=(instance(running=20),),
-            queues={"gpu-0": groups},
-        )
-        decision = decide(
-            view,
-            now_ns=NOW_NS,
-            fleet=growing_fleet(bounds_readers=bounds),
-            settings=ControllerSettings(),
-            planner=plan_edf,
-            new_id=lambda cls: GroupId("new"),
-        )
-        assert decision.snapshot is not None
-        signal = admission_signal(decision.snapshot, decision.problem, decision.plan)
-        waits[bounds] = signal.classes[READERS].wait.mean
-        assert signal.classes[READERS].token_s <= 0.05 or not bounds
-    assert waits[True] > waits[False] + 0.05
+def signalled(
+    cls: RequestClass, *, running: int = 0, waiting: int = 0, bounds_readers: bool = True
+) -> ClassForecast:
+    """What gateways get of a class."""
+    groups = groups_of(cls, waiting)
+    view = cluster(
+        class_view(cls, LENGTHS, *groups), instances=(instance(running=running),), queues={"gpu-0": groups}
+    )
+    decision = decide(
+        view,
+        now_ns=NOW_NS,
+        fleet=growing_fleet(bounds_readers=bounds_readers),
+        settings=ControllerSettings(),
+        planner=plan_edf,
+        new_id=lambda cls: GroupId("new"),
+    )
+    assert decision.snapshot is not None
+    return admission_signal(decision.snapshot, decision.problem, decision.plan).classes[cls]
+
+
+def test_the_signal_for_gateways_has_the_wait_behind_readers_beyond_the_bound() -> None:
+    bounded, unbounded = (
+        signalled(READERS, running=20, waiting=30, bounds_readers=bounds) for bounds in (True, False)
+    )
+    assert bounded.wait.mean > unbounded.wait.mean + 0.05
+    assert bounded.token_s <= 0.05 < unbounded.token_s
+
+
+@pytest.mark.parametrize("pace", [8.0, 20.0, 24.0, 29.0, 40.0])
+def test_readers_with_whom_a_request_alone_keeps_up_are_admitted_to_an_idle_cluster(pace: float) -> None:
+    """Alone an iteration takes 11 ms."""
+    slo = ReadingSlo(ttft_ms=1000.0, tokens_per_s=pace)
+    found = signalled(request_class(M, slo, 0))
+    assert found.first_token.at_most(1.0) > 0.9
+    assert found.alone_first_token.at_most(1.0) > 0.9
+
+
+def test_a_pace_that_no_batch_keeps_is_refused_for_good() -> None:
+    hasty = request_class(M, ReadingSlo(ttft_ms=1000.0, tokens_per_s=500.0), 0)
+    found, unjudged = signalled(hasty), signalled(hasty, bounds_readers=False)
+    assert found.first_token.at_most(1.0) < 0.5 < unjudged.first_token.at_most(1.0)
+    assert found.alone_first_token.at_most(1.0) < 0.5, "no Retry-After"
+    assert found.completion == unjudged.completion
 
 
 def test_a_pace_that_no_batch_keeps_is_a_miss() -> None:

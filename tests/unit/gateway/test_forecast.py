@@ -151,24 +151,6 @@ def test_what_an_idle_cluster_would_miss_never_comes() -> None:
     assert missing is not None and missing.retry_s is None
 
 
-def test_a_reader_for_whom_no_batch_is_fast_enough_is_refused() -> None:
-    """The answer has 40 tokens in 4 s: 10 tokens per second."""
-    first = query(40.0, 0.9, first=True)
-    for pace, behind_s in ((9.0, None), (10.0, None), (2000.0, None), (20.0, 2.0)):
-        target_s = 40.0 if behind_s is None else 21.0 + behind_s - 0.5
-        missing = shortfall(expected(), replace(first, tokens_per_s=pace, target_s=target_s))
-        assert (missing is None) == (behind_s is None)
-        if missing is not None:
-            assert missing.why.endswith("; after it the answer would fall 2.0 s behind 20 tokens/s")
-            assert missing.p_met == pytest.approx(FORECAST.first_token.at_most(21.0 - 0.5))
-            assert missing.retry_s is not None
-
-
-def test_a_pace_that_an_idle_cluster_does_not_keep_never_comes() -> None:
-    missing = shortfall(expected(), replace(query(2.0, 0.9, first=True), tokens_per_s=100.0))
-    assert missing is not None and missing.retry_s is None
-
-
 def test_of_two_objectives_the_less_likely_one_counts() -> None:
     both = replace(query(40.0, 0.9, first=True), deadline_s=24.0)
     missing = shortfall(expected(), both)
@@ -177,6 +159,16 @@ def test_of_two_objectives_the_less_likely_one_counts() -> None:
     assert shortfall(expected(), replace(both, deadline_s=40.0)) is None
     late = shortfall(expected(), replace(both, target_s=15.0))
     assert late is not None and late.why.startswith("the first token")
+
+
+def test_the_retry_time_is_that_at_which_all_objectives_are_met() -> None:
+    first = query(15.0, 0.9, first=True)
+    alone, both = shortfall(expected(), first), shortfall(expected(), replace(first, deadline_s=12.0))
+    assert alone is not None and both is not None
+    assert alone.retry_s is not None and both.retry_s is not None
+    assert both.retry_s > alone.retry_s
+    never = shortfall(expected(), replace(first, deadline_s=4.0))
+    assert never is not None and never.retry_s is None, "an idle cluster needs 5 s for the answer"
 
 
 LIMITS = GatewayLimits(queue_depth_max=100, retry_after_max_s=60)
@@ -232,15 +224,14 @@ def test_what_a_request_asks_is_read_off_it() -> None:
     assert (wanted.target_s, wanted.first_token, wanted.p_met_min) == (2.5, False, 0.5)
     assert wanted.max_tokens == metadata.sampling.max_tokens
     assert admission_query(a_request().metadata()).p_met_min == 0.0
-    assert (wanted.tokens_per_s, wanted.deadline_s) == (None, None)
+    assert wanted.deadline_s is None
     reader = replace(
         metadata,
         slo=ReadingSlo(ttft_ms=1000.0, tokens_per_s=20.0),
         extensions=RequestExtensions(p_met=0.5, deadline_ms=9000.0),
     )
     wanted = admission_query(reader)
-    assert (wanted.target_s, wanted.first_token) == (1.0, True)
-    assert (wanted.tokens_per_s, wanted.deadline_s) == (20.0, 9.0)
+    assert (wanted.target_s, wanted.first_token, wanted.deadline_s) == (1.0, True, 9.0)
 
 
 async def test_requests_count_until_a_forecast_knows_them(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,9 @@ from qlm.planner.policy.admission import Admission, AdmissionClass, admission
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
+from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.readers import time_behind_s
+from qlm.rct_estimator.throughput import steady_state
 
 EACH_MIN_S: Final = 1e-6
 """Lower bound of the time that a request adds to the wait of others, seconds."""
@@ -51,7 +54,14 @@ def admission_signal(
     signals = admission(problem, plan, [_admission_class(cls, forms[cls]) for cls in classes])
     forecasts = {
         cls: _forecast(
-            cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES), corrected
+            cls,
+            signal,
+            forms[cls],
+            kinds,
+            waiting[cls],
+            departures.get(cls, NO_DEPARTURES),
+            corrected,
+            cls.tokens_per_s if snapshot.fleet.bounds_readers else None,
         )
         for cls, signal in zip(classes, signals, strict=True)
         if signal.instance is not None
@@ -87,27 +97,45 @@ def _forecast(
     waiting: int,
     departures: DepartureCurve,
     corrected: CorrectedForecasts,
+    pace: float | None,
 ) -> ClassForecast:
-    """Forecast first token and end on the chosen instance, and alone on the fastest kind in the fleet."""
+    """Forecast first token and end on the chosen instance, and alone on the fastest kind in the fleet.
+
+    Of readers whose pace (tokens per second) no batch keeps, the first token counts as later by as much as
+    the answer falls behind them after it.
+    """
     assert signal.instance is not None
     assert signal.leaves is not None
     here = forms[kinds[signal.instance]]
     able = [forms[kind] for kind in kinds.values() if kind in forms]
     best = min(able, key=lambda form: form.answer.mean)
     expected = corrected.arriving(cls, signal.instance, signal.leaves, here.first_token, here.answer)
+    behind = Normal(0.0 if pace is None else _behind_s(here, pace))
+    alone_behind = Normal(0.0 if pace is None else min(_behind_s(form, pace) for form in able))
     return ClassForecast(
         cls=cls,
         waiting=waiting,
         instance=signal.instance,
         wait=expected.leaves,
-        first_token=expected.first_token,
+        first_token=expected.first_token + behind,
         completion=expected.ends,
-        alone_first_token=best.time(1).whole_service + best.first_token,
+        alone_first_token=best.time(1).whole_service + best.first_token + alone_behind,
         alone_completion=best.time(1).whole_service + best.answer,
         token_s=here.token_s,
         each_s=1.0 / sum(1.0 / max(form.each_s, EACH_MIN_S) for form in able),
         departures=departures,
     )
+
+
+def _behind_s(form: PlanningForm, tokens_per_s: float) -> float:
+    """Return the lateness of the last token of a request that runs alone, beyond that of the first."""
+    entry = form.entry
+    state = entry.on_kind.state
+    if state.iteration_s * tokens_per_s <= 1.0:
+        return 0.0  # its batch is bounded to keep up
+    alone = steady_state(entry.profile, state.workload, batch=1.0).corrected(form.correction)
+    steps = np.array([max(0.0, state.workload.output.mean - 1)])
+    return float(time_behind_s(steps, alone.iteration_s, tokens_per_s)[0])
 
 
 def _departure_curves(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
@@ -26,7 +26,6 @@ class AdmissionQuery:
         first_token: The objective is about the first token, not about the end.
         max_tokens: Its output limit.
         p_met_min: Required probability of meeting the objective; 0 for any.
-        tokens_per_s: Pace of its reader; None without one.
         deadline_s: Time to the deadline of the whole answer, beside an objective about the first token.
     """
 
@@ -34,7 +33,6 @@ class AdmissionQuery:
     first_token: bool
     max_tokens: int
     p_met_min: float
-    tokens_per_s: float | None = None
     deadline_s: float | None = None
 
     @property
@@ -51,7 +49,6 @@ def admission_query(metadata: RequestMetadata) -> AdmissionQuery:
         first_token=isinstance(slo, TokenSlo | ReadingSlo),
         max_tokens=metadata.sampling.max_tokens,
         p_met_min=extensions.p_met or 0.0,
-        tokens_per_s=slo.tokens_per_s if isinstance(slo, ReadingSlo) else None,
         deadline_s=None if extensions.deadline_ms is None else extensions.deadline_ms / 1000,
     )
 
@@ -166,58 +163,39 @@ class Shortfall:
 def shortfall(expected: ExpectedTimes, query: AdmissionQuery) -> Shortfall | None:
     """Return the shortfall of a forecast against the required probability; None if there is none.
 
-    Of several objectives the least likely one counts.
+    Of several objectives the least likely one is named; the time to retry is that at which all are met.
     """
     if not query.wants_promise:
         return None
     found = [each for each in _shortfalls(expected, query) if each.p_met < query.p_met_min]
-    return min(found, key=lambda each: each.p_met, default=None)
+    if not found:
+        return None
+    retries_s = [each.retry_s for each in found if each.retry_s is not None]
+    retry_s = max(retries_s) if len(retries_s) == len(found) else None
+    return replace(min(found, key=lambda each: each.p_met), retry_s=retry_s)
 
 
 def _shortfalls(expected: ExpectedTimes, query: AdmissionQuery) -> Iterator[Shortfall]:
     """Yield each objective of a request as it is forecast."""
     assert query.target_s is not None
+    end = ("end of the answer", expected.completion, expected.alone_completion)
     if not query.first_token:
-        yield _end(expected, query, query.target_s)
+        yield _judged(*end, expected.wait, query.p_met_min, query.target_s)
         return
-    yield _first_token(expected, query, query.target_s)
+    first = ("first token", expected.first_token, expected.alone_first_token)
+    yield _judged(*first, expected.wait, query.p_met_min, query.target_s)
     if query.deadline_s is not None:
-        yield _end(expected, query, query.deadline_s)
-
-
-def _first_token(expected: ExpectedTimes, query: AdmissionQuery, target_s: float) -> Shortfall:
-    """Return the first token as forecast, later by as much as the answer falls behind its reader after it."""
-    behind_s = _behind_s(expected.first_token, expected.completion, expected, query)
-    alone = expected.alone_first_token
-    alone += Normal(_behind_s(alone, expected.alone_completion, expected, query))
-    why = f"the first token would come in {expected.first_token.mean:.1f} s, the objective is {target_s:g} s"
-    if behind_s:
-        why += f"; after it the answer would fall {behind_s:.1f} s behind {query.tokens_per_s:g} tokens/s"
-    return _judged(expected.first_token + Normal(behind_s), alone, expected, query, target_s, why)
-
-
-def _end(expected: ExpectedTimes, query: AdmissionQuery, target_s: float) -> Shortfall:
-    comes = expected.completion
-    why = f"the end of the answer would come in {comes.mean:.1f} s, the objective is {target_s:g} s"
-    return _judged(comes, expected.alone_completion, expected, query, target_s, why)
-
-
-def _behind_s(first: Normal, end: Normal, expected: ExpectedTimes, query: AdmissionQuery) -> float:
-    """Return by how much the last token comes later than its reader is due for it, beyond the first."""
-    if query.tokens_per_s is None or not expected.token_s:
-        return 0.0
-    # The forecast of a class has the tokens of its mean answer.
-    tokens = (expected.completion.mean - expected.first_token.mean) / expected.token_s
-    return max(0.0, end.mean - first.mean - tokens / query.tokens_per_s)
+        yield _judged(*end, expected.wait, query.p_met_min, query.deadline_s)
 
 
 def _judged(
-    comes: Normal, alone: Normal, expected: ExpectedTimes, query: AdmissionQuery, target_s: float, why: str
+    what: str, comes: Normal, alone: Normal, wait: Normal, p_met_min: float, target_s: float
 ) -> Shortfall:
     """Judge what comes by now, and on an idle cluster, by a target."""
     retry_s = None
-    if alone.at_most(target_s) >= query.p_met_min:
+    if alone.at_most(target_s) >= p_met_min:
         # As time passes the wait gets shorter, and the mean with it.
-        margin_s = NormalDist().inv_cdf(query.p_met_min) * math.sqrt(comes.var)
-        retry_s = min(comes.mean + margin_s - target_s, max(0.0, expected.wait.mean))
+        margin_s = NormalDist().inv_cdf(p_met_min) * math.sqrt(comes.var)
+        retry_s = min(comes.mean + margin_s - target_s, max(0.0, wait.mean))
+    why = f"the {what} would come in {comes.mean:.1f} s, the objective is {target_s:g} s"
     return Shortfall(p_met=comes.at_most(target_s), why=why, retry_s=retry_s)

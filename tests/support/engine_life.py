@@ -15,6 +15,7 @@ from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, hashed_generation, scripted_generation
 from qlm.simulator.engine.host_cache import KvOffloading
 from qlm.simulator.engine.model import Emission
+from support.engine_worlds import offloadings
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 CONTEXT = 60
@@ -35,7 +36,7 @@ class EngineLife(RuleBasedStateMachine):
         seqs_max=st.integers(1, 5),
         host_blocks=st.sampled_from([0, 2, 500]),
         async_scheduling=st.booleans(),
-        offloading=st.builds(KvOffloading, writes_through=st.booleans(), overlaps=st.booleans()),
+        offloading=offloadings(),
         seed=st.integers(0, 2**16),
     )
     def start(

@@ -14,6 +14,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import OpenGeneration, Script, hashed_generation, scripted_generation
+from qlm.simulator.engine.host_cache import KvOffloading
 from support.iteration_times import iteration_times, timed
 from support.token_by_token import TokenByToken
 
@@ -172,6 +173,11 @@ def apply(engine: Engine, world: World, event: Event, seen: Seen, now_ns: int) -
     seen.states.append(
         state | {"running": engine.running, "waiting": engine.waiting, "usage": engine.kv_usage}
     )
+
+
+def offloadings() -> st.SearchStrategy[KvOffloading]:
+    """Return all rules of copying KV blocks."""
+    return st.builds(KvOffloading, writes_through=st.booleans(), overlaps=st.booleans())
 
 
 @st.composite

@@ -131,6 +131,13 @@ def test_requests_without_a_reader_count_in_what_is_met_alone() -> None:
     assert row.measures.met_per_latency_s == pytest.approx(1 / row.measures.latency_s)
 
 
+def test_rules_of_offloading_reach_the_engines() -> None:
+    figure = FIGURES["tokenflow-a100"]
+    arms = [each for each in figure.arms if each.name in ("tokenflow", "tokenflow, written late")]
+    through, late = run(replace(figure, arms=tuple(arms)), (1,), lambda what: None, requests=50)
+    assert late.measures.makespan_s > through.measures.makespan_s
+
+
 def test_points_of_more_requests_than_asked_for_are_left_out() -> None:
     figure = FIGURES["annealing-v100-1"]
     assert figure.up_to(None) is figure

@@ -10,7 +10,7 @@ import pytest
 from qlm.cli.profiling.facts import Identity, build_profile, given_facts, request_ms
 from qlm.cli.profiling.grid import Cell, Grid, choose_grid
 from qlm.cli.profiling.identify import Described
-from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap, usual
+from qlm.cli.profiling.measure import Measured, Prober, mean_ms, mean_point, measure, measure_swap
 from qlm.cli.profiling.settings import FACTS, Settings, choose_settings
 from qlm.cli.profiling.stream import Stream
 from qlm.domain.errors import InvalidValueError
@@ -225,5 +225,6 @@ def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_fro
 
 def test_a_point_has_the_mean_of_its_measurements_without_disturbed_ones() -> None:
     timed = [FitPoint(1, 64, 0, 4, 100 + at, ms) for at, ms in enumerate((5.0, 5.0, 5.5, 8.5, 50.0))]
-    assert usual(timed) == FitPoint(1, 64, 0, 4, 101.5, 6.0)
-    assert usual(timed[:1]) == timed[0]
+    assert mean_point(timed) == FitPoint(1, 64, 0, 4, 101.5, 6.0)
+    assert mean_point(timed[:1]) == timed[0]
+    assert mean_ms([each.ms for each in timed]) == 6.0

@@ -15,6 +15,7 @@ from qlm.domain.ids import ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import profile_text
+from qlm.simulator.engine.host_cache import KvOffloading
 from qlm.simulator.scenario import (
     BrokerOutage,
     Fault,
@@ -156,6 +157,25 @@ def test_all_settings_arrive(tmp_path: Path) -> None:
     assert (scenario.append_interval_s, scenario.horizon_s) == (0.02, 60)
     assert scenario.slo_classes[0].slo == DeadlineSlo(deadline_ms=5000)
     assert scenario.slo_classes[0].on_miss is OnMiss.DROP
+
+
+@pytest.mark.parametrize("written_through", [True, False])
+def test_rules_of_offloading_arrive_in_engines(tmp_path: Path, written_through: bool) -> None:
+    limits = {
+        "host_kv_gib": 2,
+        "host_kv_write_through": written_through,
+        "host_kv_overlap": not written_through,
+    }
+    raw = copy.deepcopy(SOUND) | {"limits": limits}
+    raw["instances"] = [each | {"batching": "edf"} for each in raw["instances"]]
+    wanted = KvOffloading(writes_through=written_through, overlaps=not written_through)
+    assert load_scenario(written(tmp_path, raw)).kv_offloading == wanted
+
+
+def test_without_a_batch_policy_blocks_are_not_written_late(tmp_path: Path) -> None:
+    raw = copy.deepcopy(SOUND) | {"limits": {"host_kv_gib": 2, "host_kv_write_through": False}}
+    with pytest.raises(ConfigError, match=r"host_kv_write_through is false; .* has none"):
+        load_scenario(written(tmp_path, raw))
 
 
 @pytest.mark.parametrize(

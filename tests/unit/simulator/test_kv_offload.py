@@ -179,7 +179,9 @@ def test_one_direction_of_the_link_waits_for_the_other_where_they_do_not_overlap
     for cache in (both, one):
         assert (cache.write([1, 2], 100), cache.write([1, 2], 101)) == (2, 0)
     assert (both.load([1], 100), one.load([1], 100)) == (110, 130)
-    assert (one.write([3], 100), one.write_free_ns, both.write_free_ns) == (1, 140, 0)
+    assert (one.write([3], 200), one.load([1], 199)) == (1, 209), "a write that comes later"
+    one.write_until(205)
+    assert (one.write_free_ns, both.write_free_ns) == (219, 0)
 
 
 class MakesWay:

@@ -11,14 +11,22 @@ from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
 from qlm.agents.batching.view import View
 from qlm.simulator.engine.batching import BatchingEngine
-from support.engine_worlds import Seen, World, drive, worlds
+from qlm.simulator.engine.host_cache import PROACTIVE, KvOffloading
+from support.engine_worlds import Seen, World, drive, offloadings, worlds
 from support.random_policy import RandomPolicy
 
 ALL_AT_ONCE = 10**9
 
 
-def driven(world: World, policy: BatchPolicy, iterations_max: int, cuts: random.Random | None) -> Seen:
-    return drive(world.engine(BatchingEngine, policy=policy), world, iterations_max, cuts)
+def driven(
+    world: World,
+    policy: BatchPolicy,
+    iterations_max: int,
+    cuts: random.Random | None,
+    offloading: KvOffloading = PROACTIVE,
+) -> Seen:
+    engine = world.engine(BatchingEngine, policy=policy, offloading=offloading)
+    return drive(engine, world, iterations_max, cuts)
 
 
 def plain(view: View) -> list[Any]:
@@ -26,15 +34,17 @@ def plain(view: View) -> list[Any]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(worlds(), st.integers(0, 2**32))
-def test_decisions_do_not_depend_on_where_runs_are_cut(world: World, seed: int) -> None:
+@given(worlds(), st.integers(0, 2**32), offloadings())
+def test_decisions_do_not_depend_on_where_runs_are_cut(
+    world: World, seed: int, offloading: KvOffloading
+) -> None:
     policy = RandomPolicy(seed)
-    expected = driven(world, policy, 1, None)
+    expected = driven(world, policy, 1, None, offloading)
     views = [plain(view) for view in policy.views]
     for iterations_max in (3, 16, ALL_AT_ONCE):
         for cuts in (None, random.Random(seed)):
             policy = RandomPolicy(seed)
-            assert driven(world, policy, iterations_max, cuts) == expected
+            assert driven(world, policy, iterations_max, cuts, offloading) == expected
             assert [plain(view) for view in policy.views] == views
 
 

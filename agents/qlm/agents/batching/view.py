@@ -108,7 +108,7 @@ class View(NamedTuple):
         prompt: Tokens of the prompt.
         generated: Output tokens so far, those of earlier generations included.
         blocks: KV blocks on the accelerator.
-        host_tokens: Tokens, from the first on, whose KV is in host memory.
+        host_tokens: Tokens, from the first on, whose KV is in host memory, or will be when it is preempted.
         preemptions: Preemptions so far.
         rate: Pace of the reader, tokens per second; `NO_READER` or `FIRST_TOKEN_ONLY` without one.
         ttft_s: Seconds from arrival until the reader expects the first token; inf without such an objective.

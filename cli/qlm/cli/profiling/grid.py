@@ -32,8 +32,8 @@ _CHUNKS_MAX: Final = 64
 _QUICK_CHUNKS_MAX: Final = 4
 _REPEATS: Final = 5
 _QUICK_REPEATS: Final = 3
-"""Odd, so that the median is one of the measurements. The speed of a shared machine varies by 20 % for
-seconds at a time; the median of three measurements was 10 % off too often."""
+"""The speed of a shared machine varies by 20 % for seconds at a time: three measurements were 10 % off too
+often."""
 
 
 class Cell(NamedTuple):
@@ -56,7 +56,7 @@ class Grid:
 
     Attributes:
         cells: What runs together.
-        repeats: Measurements per point, spread over the run; their median is used.
+        repeats: Measurements per point, spread over the run; their mean is used.
         decode_tokens: Timed tokens per request that decodes.
         batched_tokens_max: Largest number of tokens in one iteration.
     """

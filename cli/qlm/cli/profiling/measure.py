@@ -57,8 +57,8 @@ class Measured:
     """Measured points.
 
     Attributes:
-        points: Mean times (`usual`).
-        lone_ms: Median time to the first token of a lone request, by its prompt tokens.
+        points: Mean times.
+        lone_ms: Mean time to the first token of a lone request, by its prompt tokens.
         skipped: Descriptions of points that could not be measured.
     """
 
@@ -262,8 +262,8 @@ async def measure(
                     found.setdefault(key, []).append(point)
         await on_pass()
     return Measured(
-        points=tuple(map(usual, found.values())),
-        lone_ms={tokens: statistics.median(times) for tokens, times in lone.items()},
+        points=tuple(map(mean_point, found.values())),
+        lone_ms={tokens: mean_ms(times) for tokens, times in lone.items()},
         skipped=tuple(what for what, never in lost.items() if never),
     )
 
@@ -285,7 +285,7 @@ async def _measure_cell(
             yield f"{what}: never in the expected iterations; is --max-num-batched-tokens right?", points
 
 
-def usual(points: Sequence[FitPoint]) -> FitPoint:
+def mean_point(points: Sequence[FitPoint]) -> FitPoint:
     """Return the mean of measurements of one point, without disturbed ones.
 
     What an engine serves per second follows from the mean: single iterations are longer than their median by
@@ -294,6 +294,12 @@ def usual(points: Sequence[FitPoint]) -> FitPoint:
     most_ms = DISTURBED * statistics.median(each.ms for each in points)
     columns: Iterator[Sequence[float]] = zip(*(each for each in points if each.ms <= most_ms), strict=True)
     return FitPoint(*map(statistics.fmean, columns))
+
+
+def mean_ms(times_ms: Sequence[float]) -> float:
+    """Return the mean of times, without disturbed ones."""
+    most_ms = DISTURBED * statistics.median(times_ms)
+    return statistics.fmean(each for each in times_ms if each <= most_ms)
 
 
 async def measure_swap(engine: Engine, clock_ns: Callable[[], int]) -> dict[str, float]:

@@ -67,6 +67,7 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
     warn_of_profiles(config.models, instances, profiles)
     models = _models(file, costs)
     _check_memory(instances, costs)
+    _check_offloading(file, instances)
     return Scenario(
         name=file.name,
         models=models,
@@ -235,6 +236,15 @@ def _check_memory(instances: Sequence[InstanceConfig], costs: Fleet) -> None:
                     f"{needed / 1e9:.1f} GB for weights and KV cache; expected at most the "
                     f"{profile.accelerator_memory_bytes / 1e9:.1f} GB of {instance.kind}"
                 )
+
+
+def _check_offloading(file: ScenarioFile, instances: Sequence[InstanceConfig]) -> None:
+    without = [each.id for each in instances if each.batching is None]
+    if without and not file.limits.host_kv_write_through:
+        raise ConfigError(
+            "limits.host_kv_write_through is false; expected true, or batching for all instances: only batch "
+            f"policies write KV blocks late, and {', '.join(without)} has none"
+        )
 
 
 def _past(file: ScenarioFile, models: Sequence[ModelSpec], load: float) -> PastTraffic | None:

@@ -251,7 +251,7 @@ class BatchingEngine:
         batch = self._batch
         self._cache.free_written(now_ns)
         if self._host and self._host.is_due(now_ns):
-            self._host.decide(now_ns)
+            self._host.decide(now_ns, max(now_ns, self._clock_ticks >> FRACTION_BITS))
         preempted = batch.schedule(now_ns, early)
         self._freed = False
         if batch.chunks:
@@ -308,7 +308,7 @@ class BatchingEngine:
             return []
         if self._host:
             self._host.pass_run(run, iterations, self._times.growth_ticks(self._batch.decodes.count))
-        changed, ended = self._batch.advance(iterations, self._clock_ticks >> FRACTION_BITS)
+        changed, ended = self._batch.advance(iterations, run)
         if self._host:
             self._host.started(self._clock_ticks)
         if self._async:

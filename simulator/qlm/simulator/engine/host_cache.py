@@ -1,6 +1,6 @@
 """Cache of KV blocks in host memory, and the link over which they are loaded."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -64,6 +64,7 @@ class HostCache:
         "_block_bytes",
         "_bytes_per_s",
         "_content",
+        "_unwritten",
         "_uses",
         "blocks_max",
         "dropped",
@@ -88,6 +89,7 @@ class HostCache:
         self._block_bytes = block_bytes
         self._bytes_per_s = bytes_per_s
         self._content: OrderedDict[int, int] = OrderedDict()
+        self._unwritten: deque[tuple[int, int]] = deque()
         self._uses = 0
         self.dropped = -1
         self.load_free_ns = self.write_free_ns = 0
@@ -128,11 +130,17 @@ class HostCache:
         """Mark blocks as used, and copy missing ones from now on; return the number of copies."""
         copied = self.store(digests)
         if copied and not (self.offloading.writes_through and self.offloading.overlaps):
-            begin_ns = max(now_ns, self.write_free_ns)
+            self._unwritten.append((now_ns, copied))
+        return copied
+
+    def write_until(self, now_ns: int) -> None:
+        """Put the writes on the link that begin by now; later loads wait for them if nothing overlaps."""
+        while self._unwritten and self._unwritten[0][0] <= now_ns:
+            at_ns, blocks = self._unwritten.popleft()
+            begin_ns = max(at_ns, self.write_free_ns)
             if not self.offloading.overlaps:
                 begin_ns = max(begin_ns, self.load_free_ns)
-            self.write_free_ns = begin_ns + self._takes_ns(copied)
-        return copied
+            self.write_free_ns = begin_ns + self._takes_ns(blocks)
 
     def store(self, digests: Iterable[int]) -> int:
         """Mark blocks as used, and add missing ones; return their number."""
@@ -160,6 +168,7 @@ class HostCache:
             content.move_to_end(digest)
             content[digest] = self._uses
             self._uses += 1
+        self.write_until(now_ns)
         begin_ns = max(now_ns, self.load_free_ns)
         if not self.offloading.overlaps:
             begin_ns = max(begin_ns, self.write_free_ns)
@@ -172,6 +181,7 @@ class HostCache:
     def clear(self) -> None:
         """Clear the cache and the link."""
         self._content.clear()
+        self._unwritten.clear()
         self.dropped = self._uses
         self._uses += 1
         self.load_free_ns = self.write_free_ns = 0

@@ -108,12 +108,13 @@ class KvCache:
         if not self.host.blocks_max or self.host.offloading.writes_through:
             self.release(sequence)
             return
-        full = sequence.computed // self.block_tokens
+        full, written = sequence.computed // self.block_tokens, self._counters.offloaded_tokens
         self._write(sequence.generation.digests[:full], now_ns)
-        if self.host.write_free_ns <= now_ns:
+        self.host.write_until(now_ns)
+        sequence.ready_ns = self.host.write_free_ns
+        if self._counters.offloaded_tokens == written:
             self.release(sequence)
             return
-        sequence.ready_ns = self.host.write_free_ns
         self._leaving.append((sequence.ready_ns, sequence.blocks))
         sequence.blocks = []
 
@@ -122,10 +123,12 @@ class KvCache:
         while self._leaving and self._leaving[0][0] <= now_ns:
             self.blocks.release(self._leaving.popleft()[1])
 
-    @property
-    def written_ns(self) -> int | None:
-        """When the next blocks of an evicted sequence are free; None if none are to come."""
-        return self._leaving[0][0] if self._leaving else None
+    def ready_ns(self, loaded_ns: int | None) -> int | None:
+        """Return when the next blocks of an evicted sequence are free, or `loaded_ns` if that is sooner."""
+        if not self._leaving:
+            return loaded_ns
+        written_ns = self._leaving[0][0]
+        return written_ns if loaded_ns is None else min(loaded_ns, written_ns)
 
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence; their content stays findable."""

@@ -20,6 +20,7 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.simulator.engine.decode_set import DecodeSet
 from qlm.simulator.engine.kv_cache import KvCache
 from qlm.simulator.engine.model import EngineCounters
+from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 
 
@@ -149,10 +150,7 @@ class Scheduler:
 
     def ready_ns(self) -> int | None:
         """Return when the next KV has loaded, or the next blocks are free; None if neither is to come."""
-        written_ns = self._cache.written_ns
-        if not self.loading:
-            return written_ns
-        return min(self.loading[0].ready_ns, written_ns or self.loading[0].ready_ns)
+        return self._cache.ready_ns(self.loading[0].ready_ns if self.loading else None)
 
     def unchanged(self, iterations_max: int) -> int:
         """Count the iterations, up to `iterations_max`, for which a batch without prompts does not change.
@@ -170,15 +168,15 @@ class Scheduler:
             return iterations
         return decodes.iterations_within(free, iterations)
 
-    def advance(self, iterations: int, now_ns: int) -> tuple[list[Sequence], list[Sequence]]:
-        """Let iterations of the batch pass until now; at most as many as it is `unchanged`.
+    def advance(self, iterations: int, run: Run) -> tuple[list[Sequence], list[Sequence]]:
+        """Let iterations of the batch pass; at most as many as it is `unchanged`.
 
         Returns:
             The sequences that ended, with those that got their first token after them; and the former alone,
             which stay in the batch until `retire`.
         """
-        self._decode(iterations, now_ns)
-        started = self._compute_chunks(now_ns) if self.chunks else None
+        self._decode(iterations, run)
+        started = self._compute_chunks(run.end_ns(iterations)) if self.chunks else None
         ended = self.decodes.ended()
         if not started:
             return ended, ended
@@ -318,15 +316,15 @@ class Scheduler:
             else:
                 yield sequence
 
-    def _decode(self, iterations: int, now_ns: int) -> None:
+    def _decode(self, iterations: int, run: Run) -> None:
         """Advance the decoding sequences: fill blocks, and allocate new ones while iterations follow."""
         decodes, at_boundary = self.decodes, self.decodes.at_boundary
-        last = decodes.iteration + iterations
-        for at in range(decodes.iteration + 1, last + 1):
+        first, last = decodes.iteration, decodes.iteration + iterations
+        for at in range(first + 1, last + 1):
             if full := at_boundary(at):
                 for sequence in full:
                     if not sequence.private:
-                        self._cache.fill_last(sequence, now_ns)
+                        self._cache.fill_last(sequence, run.end_ns(at - first))
                 if at < last:
                     self._cache.grow(full)
         self._counters.generation_tokens += decodes.count * iterations

@@ -140,9 +140,15 @@ class PolicyHost:
             self.again_ns = now_ns + IDLE_NS
         return self.again_ns
 
-    def decide(self, now_ns: int) -> None:
-        """Ask the policy, and put its decision into effect but for admissions."""
+    def decide(self, now_ns: int, ends_ns: int) -> None:
+        """Ask the policy, and put its decision into effect but for admissions.
+
+        Args:
+            now_ns: The present.
+            ends_ns: The end of the iteration that runs, until which who is preempted computes.
+        """
         self._flush()
+        self._cache.host.write_until(now_ns)
         self._changed, self.again_ns = False, None
         batch = self._batch
         order = [*batch.running, *batch.loading, *batch.waiting, *batch.parked]
@@ -152,7 +158,7 @@ class PolicyHost:
         decision = self._policy.decide(self._view(ids, order, now_ns))
         if decision.again_s is not None:
             self.again_ns = max(self._table.nanoseconds(decision.again_s), now_ns + AGAIN_MIN_NS)
-        self._apply(decision, ids, order, now_ns)
+        self._apply(decision, ids, order, ends_ns)
 
     def _flush(self) -> None:
         """Deliver the tokens of the open segment."""
@@ -202,7 +208,7 @@ class PolicyHost:
         )
 
     def _apply(
-        self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence], now_ns: int
+        self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence], ends_ns: int
     ) -> None:
         batch = self._batch
         by_id = dict(zip(ids, order, strict=True))
@@ -211,13 +217,13 @@ class PolicyHost:
         own_order = tuple(decision.run) == ids and not any(map(_pinned, order))
         batch.ordered = not own_order
         if not own_order:
-            self._rearrange([by_id[id] for id in decision.run if id in by_id], order, now_ns)
+            self._rearrange([by_id[id] for id in decision.run if id in by_id], order, ends_ns)
         elif batch.parked:
             batch.waiting.extend(batch.parked)
             batch.parked.clear()
         self._hold(decision, by_id)
 
-    def _rearrange(self, chosen: list[Sequence], order: list[Sequence], now_ns: int) -> None:
+    def _rearrange(self, chosen: list[Sequence], order: list[Sequence], ends_ns: int) -> None:
         """Preempt who is not to run, and put the others into the order of the policy."""
         batch, inside = self._batch, [*self._batch.running, *self._batch.loading]
         for sequence in order:
@@ -227,7 +233,7 @@ class PolicyHost:
         stay = {each for each in inside if each.position >= 0 or each.pinned}
         for sequence in inside:
             if sequence not in stay:
-                self._preempt(sequence, now_ns)
+                self._preempt(sequence, ends_ns)
         outside = [each for each in order if each not in stay]
         outside.sort(key=_position)
         batch.waiting.clear()
@@ -237,10 +243,10 @@ class PolicyHost:
     def _preempted(self, sequence: Sequence) -> None:
         self._table.preemptions[sequence.row] += 1
 
-    def _preempt(self, sequence: Sequence, now_ns: int) -> None:
+    def _preempt(self, sequence: Sequence, ends_ns: int) -> None:
         if sequence in self._batch.running:
             self._meter.preempted()
-        self._batch.preempt(sequence, now_ns)
+        self._batch.preempt(sequence, ends_ns)
 
     def _hold(self, decision: Decision, by_id: Mapping[RequestId, Sequence]) -> None:
         batch = self._batch

@@ -1,7 +1,9 @@
 """A protocol on a bench: events go in one by one; leases and appends are answered by a healthy store."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
+from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.core.agent import NO_COSTS, Agent
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
@@ -56,8 +58,12 @@ class Bench:
         costs: OperationCosts = NO_COSTS,
         waiting: WaitingModels | None = None,
         accelerator: str = "A10",
+        new_policy: Callable[[], BatchPolicy] | None = None,
     ) -> None:
-        self.agent = Agent(HOLDER, accelerator, (M, N), settings or AgentSettings(), costs, waiting=waiting)
+        self.agent = Agent(
+            HOLDER, accelerator, (M, N), settings or AgentSettings(), costs,
+            waiting=waiting, new_policy=new_policy,
+        )  # fmt: skip
         self.now_ns = S
         self.epoch_n = 0
         self.log: dict[RequestId, list[int]] = {}
@@ -108,9 +114,10 @@ class Bench:
     def answer(self, request: Request, answer: LeaseAnswer | None) -> list[Action]:
         return self.send(LeaseAnswered(id=request.id, answer=answer))
 
-    def granted(self, output: TokenIds = ()) -> Granted:
+    def granted(self, output: TokenIds = (), preemptions: int = 0) -> Granted:
         self.epoch_n += 1
-        return Granted(lease=Lease(HOLDER, Epoch(1, self.epoch_n)), output=output)
+        lease = Lease(HOLDER, Epoch(1, self.epoch_n))
+        return Granted(lease=lease, output=output, preemptions=preemptions)
 
     def start(self, request: Request, output: TokenIds = (), name: str = "g") -> Submit:
         """Pull and lease a request; return its submission."""

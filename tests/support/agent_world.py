@@ -5,10 +5,13 @@ deterministic (`answer_to`), so a log with a gap, an overlap or a wrong resume s
 """
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import Final
 
+from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.events import (
     Appended,
@@ -63,10 +66,13 @@ TTL_S: Final = 3.5
 class World(EngineRoom):
     """One agent and what it talks to; methods are steps, `check` is what must hold between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_policy: Callable[[], BatchPolicy] | None = None) -> None:
+        """Begin; with `new_policy`, the agent hosts a batch policy."""
         self.now_ns = 1_000 * S
-        settings = AgentSettings(delivery_renewal_s=20.0, pull_max=3)
-        super().__init__(Agent(HOLDER, "A10", (M, N), settings))
+        settings = AgentSettings(
+            delivery_renewal_s=20.0, pull_max=3, batching="edf" if new_policy else FCFS, aborts=True
+        )
+        super().__init__(Agent(HOLDER, "A10", (M, N), settings, new_policy=new_policy))
         self.state = State(self.now_ns)
         self.ended: dict[RequestId, Outcome] = {}
         self.queues: defaultdict[QueueName, list[Request]] = defaultdict(list)

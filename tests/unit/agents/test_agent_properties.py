@@ -22,6 +22,7 @@ from support.agent_engines import CAPACITY, EOS, Running
 from support.agent_other import FOREIGN, HOLD, M, N, other_lets_go, other_pulls
 from support.agent_recount import check_counts
 from support.agent_world import World
+from support.random_policy import RandomPolicy
 from support.requests import a_request
 
 T = TypeVar("T")
@@ -64,9 +65,12 @@ class CountedWorld(World):
 class AgentMachine(RuleBasedStateMachine):
     """Rules are the steps of `World`, in any order; faults are among them."""
 
+    def new_world(self) -> CountedWorld:
+        return CountedWorld()
+
     @initialize(models=st.lists(st.sampled_from([M, M, N]), min_size=1, max_size=4), steps=st.integers(1, 4))
     def start(self, models: list[ModelId], steps: int) -> None:
-        self.world = CountedWorld()
+        self.world = self.new_world()
         self.world.agent.state.stats.paces.update(dict.fromkeys((M, N), Pace(token_s=0.1, service_s=1.0)))
         self.world.end_swap(ok=True)
         for n, model in enumerate(models):
@@ -318,6 +322,16 @@ class AgentMachine(RuleBasedStateMachine):
             f"not through after {ROUNDS_MAX} calm rounds: {self.world.agent.state.requests.all}"
         )
 
+
+class HostMachine(AgentMachine):
+    """The same with a batch policy that decides by chance, hosted by the agent."""
+
+    def new_world(self) -> CountedWorld:
+        return CountedWorld(lambda: RandomPolicy(7))
+
+
+TestHostMachine = HostMachine.TestCase
+TestHostMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 
 TestAgentMachine = AgentMachine.TestCase
 TestAgentMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

@@ -1,6 +1,7 @@
 """Number of requests that the agent gives to an engine with a batch policy."""
 
 from math import inf
+from typing import Final
 
 import numpy as np
 
@@ -10,19 +11,24 @@ from qlm.agents.batching.view import Machine, Pace, View
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.iteration import IterationTime
 
+LOOKAHEAD: Final = 16
+"""Least pool of an agent that hosts a policy: without it, `virtual-queue` would never see whom to prefer."""
 
-def pool_of(name: str, capacity: EngineCapacity) -> int:
+
+def pool_of(name: str, capacity: EngineCapacity, *, by_aborts: bool = False) -> int:
     """Return the requests beyond the batch slots from which a policy wants to choose: `room` of no requests.
 
     Args:
         name: A batch policy. With `fcfs` there is no pool.
         capacity: Of the engine.
+        by_aborts: The agent hosts the policy.
     """
     if name == FCFS:
         return 0
     # Not `batch_policy`: the agent's loop must not wait for what that compiles.
     room = POLICIES[name]().room(_without_requests(capacity))
-    return max(0, min(room, max(REQUESTS_MAX, 2 * capacity.seqs_max)) - capacity.seqs_max)
+    pool = max(0, min(room, max(REQUESTS_MAX, 2 * capacity.seqs_max)) - capacity.seqs_max)
+    return max(pool, min(LOOKAHEAD, capacity.seqs_max)) if by_aborts else pool
 
 
 def _without_requests(capacity: EngineCapacity) -> View:

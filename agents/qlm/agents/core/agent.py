@@ -8,12 +8,14 @@ events and carry out its actions (`agents.shell.runner`).
 `output` the exchange with broker and store. This module dispatches events to them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, assert_never
 
-from qlm.agents.batching.pool import pool_of
+from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.registry import POLICIES
 from qlm.agents.core import leases, lifecycle, watchdog
 from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.engine_changes import engine_changed, weights_prefetched
 from qlm.agents.core.events import (
     Appended,
     Decisive,
@@ -42,13 +44,11 @@ from qlm.agents.core.stats.activity import (
     waiting_here,
 )
 from qlm.agents.core.stats.gpu_time import GpuTime
-from qlm.agents.core.stats.progress import pause_beside_others_ns
 from qlm.domain.actions import Action, Drained
-from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
+from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked
-from qlm.domain.operations import SwapTier
 
 NO_COSTS: Final = OperationCosts()
 
@@ -70,6 +70,7 @@ class Agent:
         *,
         gpu_time: GpuTime | None = None,
         waiting: WaitingModels | None = None,
+        new_policy: Callable[[], BatchPolicy] | None = None,
     ) -> None:
         """Begin a session.
 
@@ -82,8 +83,11 @@ class Agent:
             gpu_time: Account of the instance's time; None for one that begins with this session.
             waiting: Models with waiting requests anywhere; None for those that wait here. Decides nothing:
                 it only splits idle time by what waits.
+            new_policy: Makes the batch policy of a model where the agent hosts it; None for the plain one.
         """
-        self.state: Final = AgentState(holder, accelerator, models, settings, costs, gpu_time or GpuTime())
+        policy = (new_policy or POLICIES[settings.batching]) if settings.hosts_policy else None
+        gpu_time = gpu_time or GpuTime()
+        self.state: Final = AgentState(holder, accelerator, models, settings, costs, gpu_time, policy)
         self._waiting: Final = waiting or (lambda: waiting_here(self.state))
         self._first_tokens: list[TrackedRequest] = []
         self._decisive = False
@@ -105,6 +109,8 @@ class Agent:
         for event in events:
             if isinstance(event, Progress):
                 actions += self._progress(event)
+                if self.state.hosts:
+                    self._show_readers(event, now_ns)
                 continue
             actions += self._handle(event, now_ns)
             if not (isinstance(event, Appended) and output_log.decides_nothing(event, self.state.requests)):
@@ -192,9 +198,9 @@ class Agent:
                 state.alarm.clear()
                 return watchdog.check(state, now_ns)
             case EngineChanged():
-                return self._engine_changed(event, now_ns)
+                return engine_changed(state, event, now_ns)
             case WeightsPrefetched():
-                self._weights_prefetched(event, now_ns)
+                weights_prefetched(state, event, now_ns)
                 return []
             case EngineProbed():
                 return watchdog.probed(state, event, now_ns)
@@ -241,6 +247,13 @@ class Agent:
         kv.blocks += blocks
         self.state.stats.work.output_tokens += came
         return actions
+
+    def _show_readers(self, event: Progress, now_ns: int) -> None:
+        """Let the readers that a hosted policy looks at have the new tokens."""
+        calls = self.state.requests.calls
+        grown = [tracked for call_id, _ in event.chunks if (tracked := calls.get(call_id)) is not None]
+        if grown:
+            self.state.hosts[grown[0].request.model].delivered(grown, now_ns)
 
     def _repeated(self, event: Progress) -> tuple[Progress, list[Action]]:
         """Return what goes beyond the logs, and the aborts of replays that differ from them."""
@@ -307,43 +320,3 @@ class Agent:
             if event.finish == "garbled":
                 stats.progress.strike("garbled", now_ns)
         lifecycle.generation_ended(state.requests, tracked, event, short=short)
-
-    def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
-        state, engines, model = self.state, self.state.engines, event.model
-        awake = event.state is EngineState.AWAKE
-        start_ns = now_ns - state.visit.awake_ns if model == engines.swapping_to else 0
-        if engines.changed(model, event.state):
-            tier = event.tier or SwapTier.COLD if awake else None
-            state.stats.operations.swapped(tier, now_ns)
-        state.queue.changed()
-        state.prefetch.changed(memory=True)
-        if awake:
-            engines.woke(model, event.capacity)
-            if event.capacity is not None:
-                state.requests.resize(event.capacity, pool_of(state.settings.batching, event.capacity))
-            state.stats.engine_woke(now_ns)
-            state.visit.begin(now_ns)
-        if event.state is not EngineState.FAILED:
-            return []
-        self._engine_failed(model, event.error, start_ns, now_ns)
-        return lifecycle.engine_failed(state.requests, model, event.error)
-
-    def _engine_failed(self, model: ModelId, error: str, start_ns: int, now_ns: int) -> None:
-        state = self.state
-        settings, watch = state.settings.watch, state.stats.progress
-        pause_ns = watch.pause_ns(model, settings, now_ns)
-        if len(state.engines.models) > 1:  # a start takes the accelerator from the others
-            longer_ns = pause_beside_others_ns(start_ns, state.engines.failures[model] + 1)
-            pause_ns = max(pause_ns, min(longer_ns, round(settings.out_s * 1e9)))
-        restarts = watch.recent_restarts(model, settings, now_ns)
-        if restarts > settings.restarts_max:
-            span = f"{restarts} times in {settings.window_s:g} s"
-            error = f"out of service for {settings.out_s:g} s, since it stood still {span}: {error}"
-        state.engines.failed(model, error, now_ns + pause_ns)
-
-    def _weights_prefetched(self, event: WeightsPrefetched, now_ns: int) -> None:
-        state = self.state
-        state.prefetch.reported(event.models)
-        if event.requested is not None:
-            state.prefetch.finished(event.requested, refused=event.refused)
-            state.stats.operations.prefetch_ended(now_ns, refused=event.refused)

@@ -40,8 +40,9 @@ class KvLedger:
         paces: Numbers of generating requests by the pace of their reader, where they have one.
         paced_limit: Concurrency limit for all requests by these paces (`scheduling.reader_limit`).
         overcommits: Best-effort requests may be submitted beyond the batch slots (`scheduling.scheduler`).
-        pool: Requests beyond the batch slots that the engine's batch policy wants to choose from; 0 without
-            one, so that what cannot run yet waits in the global queue.
+        pool: Requests beyond the batch slots that the batch policy wants to choose from; 0 without one, so
+            that what cannot run yet waits in the global queue.
+        pool_waits_here: They wait READY in the agent, not in the engine (`scheduling.hosting`).
     """
 
     def __init__(self) -> None:
@@ -55,12 +56,20 @@ class KvLedger:
         self.paced_limit = UNBOUNDED
         self.overcommits = False
         self.pool = 0
+        self.pool_waits_here = False
         self._blocks_max = 0
         self._usable_blocks = 0
 
-    def resize(self, capacity: EngineCapacity, pool: int, generating: Iterable[TrackedRequest]) -> None:
+    def resize(
+        self,
+        capacity: EngineCapacity,
+        pool: int,
+        generating: Iterable[TrackedRequest],
+        *,
+        pool_waits_here: bool = False,
+    ) -> None:
         """Take the capacity and the pool of another engine, and recount its requests."""
-        self.pool = pool
+        self.pool, self.pool_waits_here = pool, pool_waits_here
         self.block_tokens = capacity.block_tokens
         self.seqs_max = self.best_effort_limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
@@ -125,12 +134,23 @@ class KvLedger:
     def free_slots(self, *, best_effort: bool) -> int:
         """Return how many more such requests the engine takes; 0 when no KV block is left for growth.
 
-        With a pool, KV blocks limit nothing: its batch policy shares them out.
+        With a pool, KV blocks limit nothing: its batch policy shares them out. What waits of it in the agent
+        is not subtracted.
         """
         running, limit = self.running, self.limit(best_effort=best_effort)
         if not self.pool and self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
         return limit - running if limit > running else 0
+
+    @property
+    def pool_in_engine(self) -> bool:
+        """Requests of the pool are submitted, and the engine's batch policy lets them wait."""
+        return self.pool > 0 and not self.pool_waits_here
+
+    @property
+    def usable_blocks(self) -> int:
+        """KV blocks in all, without the watermark."""
+        return self._usable_blocks
 
     @property
     def free_blocks(self) -> int:
@@ -146,7 +166,8 @@ class KvLedger:
         if not self.running:
             # A request that runs alone may use the reserves.
             return self.ever_fits(tokens)
-        below_limit = self.running < self.limit(best_effort=best_effort)
-        if self.pool:
+        limit = self.seqs_max if self.pool_waits_here else self.limit(best_effort=best_effort)
+        below_limit = self.running < limit
+        if self.pool_in_engine:
             return below_limit and self.ever_fits(tokens)
         return below_limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

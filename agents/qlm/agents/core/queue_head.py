@@ -222,6 +222,11 @@ class QueueHead:
         self._committed, self._undeferred = group, emptied
         self.changed()
 
+    @property
+    def committed(self) -> bool:
+        """Requests were preempted for a group, which is kept as head."""
+        return self._committed is not None
+
     def release(self) -> None:
         """Follow the order of the virtual queue again."""
         self._committed = self._first_since = None

@@ -3,7 +3,7 @@
 Requests enter, change phase and leave through `RequestTable` only, so that no index can drift from them.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, groupby
 from operator import attrgetter
@@ -45,6 +45,10 @@ class ReadyRequests:
     def first(self) -> TrackedRequest:
         """Return the most urgent request."""
         return self._sorted[0][2]
+
+    def as_urgent_as(self, head: tuple[int, float, int]) -> int:
+        """Return the number of those at least as urgent as a head, by priority and deadline."""
+        return bisect_right(self._sorted, head[:2], key=lambda entry: entry[0][:2])
 
     def add(self, tracked: TrackedRequest) -> None:
         """Insert a request by its urgency."""
@@ -135,6 +139,7 @@ class RequestTable:
         to_restore: Those whose lease the store has lost.
         drop_times: Deadlines of those to be dropped if late.
         abort_checks: Times at which an abort without effect is repeated.
+        moves: Requests that have left a phase since the start.
     """
 
     def __init__(self) -> None:
@@ -154,6 +159,7 @@ class RequestTable:
         self.to_restore: set[RequestId] = set()
         self.drop_times = DueTimes(self._may_be_dropped)
         self.abort_checks = DueTimes(self._abort_unanswered)
+        self.moves = 0
         self._added = 0
 
     @property
@@ -232,9 +238,10 @@ class RequestTable:
         tracked.generation.aborted_ns = now_ns
         self.abort_checks.add(now_ns + ABORT_AGAIN_NS, tracked)
 
-    def resize(self, capacity: EngineCapacity, pool: int) -> None:
+    def resize(self, capacity: EngineCapacity, pool: int, *, pool_waits_here: bool = False) -> None:
         """Recount KV blocks for another engine, whose batch policy has a pool of this size."""
-        self.kv.resize(capacity, pool, chain(self.running.values(), self.aborting.values()))
+        generating = chain(self.running.values(), self.aborting.values())
+        self.kv.resize(capacity, pool, generating, pool_waits_here=pool_waits_here)
 
     def enter(self, tracked: TrackedRequest) -> None:
         """Index a request under its phase; `lifecycle` calls it after each change."""
@@ -248,6 +255,7 @@ class RequestTable:
     def leave(self, tracked: TrackedRequest) -> None:
         """Take a request out of the index of its phase; `lifecycle` calls it before each change."""
         phase = tracked.phase
+        self.moves += 1
         del self._phases[phase][tracked.id]
         if phase is Phase.READY:
             self.ready_for(tracked.request.model).remove(tracked)

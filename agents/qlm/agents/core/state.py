@@ -1,15 +1,17 @@
 """State of the agent. Its parts keep their own invariants; decisions are made by the rules that take them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.costs.host_memory import ASLEEP_IN
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request_table import RequestTable
+from qlm.agents.core.scheduling.hosting.host import BatchHost
 from qlm.agents.core.scheduling.visits.state import VisitState
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
 from qlm.agents.core.stats.gpu_time import GpuTime
@@ -58,6 +60,7 @@ class AgentSettings:
         prefetches: Prefetch weights of models later in the virtual queue (`scheduling.prefetch`).
         watch: The watchdog of engines (`watchdog`).
         batching: Batch policy of the engines (`qlm.agents.batching`).
+        aborts: The agent hosts that policy, and aborts whom it preempts; else the engines host it.
     """
 
     append_interval_s: float = 0.003
@@ -79,6 +82,17 @@ class AgentSettings:
     prefetches: bool = True
     watch: WatchSettings = field(default_factory=WatchSettings)
     batching: str = FCFS
+    aborts: bool = False
+
+    @property
+    def hosts_policy(self) -> bool:
+        """The agent itself hosts a batch policy (`scheduling.hosting`)."""
+        return self.aborts and self.batching != FCFS
+
+    @property
+    def engines_host_policy(self) -> bool:
+        """The engines host a batch policy, and get the objective of each request."""
+        return not self.aborts and self.batching != FCFS
 
     @property
     def demotes_decided(self) -> bool:
@@ -107,6 +121,7 @@ class Engines:
         suspect: The awake engine broke off a generation and was not found healthy since.
         token_due_s: Time in which the next probe requires a token; 0 if health is enough.
         probe_after_ns: Earliest time of the next health probe; None while one is in progress.
+        no_evictions_for: Group for which evictions for a swap were not worth it, and until when that holds.
     """
 
     def __init__(self, models: Sequence[ModelId], costs: OperationCosts) -> None:
@@ -123,6 +138,7 @@ class Engines:
         self.suspect = False
         self.token_due_s = 0.0
         self.probe_after_ns: int | None = 0
+        self.no_evictions_for: tuple[GroupId, int] | None = None
 
     def begin_swap(self, model: ModelId) -> None:
         """Note the start of a swap; no engine is awake until it ends."""
@@ -298,7 +314,7 @@ class AgentState:
         engines: Engines of the instance.
         prefetch: Weights files in host memory.
         visit: The visit to the awake model.
-        no_evictions_for: Group for which evictions for a swap were not worth it, and until when that holds.
+        hosts: Hosts of the batch policy, by model; none if engines have their own.
         lease_times: Times of lease operations.
         stats: Measurements.
         alarm: The next Tick.
@@ -314,6 +330,7 @@ class AgentState:
         settings: AgentSettings,
         costs: OperationCosts,
         gpu_time: GpuTime,
+        new_policy: Callable[[], BatchPolicy] | None = None,
     ) -> None:
         self.holder: Final = holder
         self.accelerator: Final = accelerator
@@ -324,7 +341,7 @@ class AgentState:
         self.queue: Final = QueueHead(holder.instance, self.engines.models, self.engines.failed_until_ns)
         self.prefetch: Final = PrefetchState()
         self.visit: Final = VisitState()
-        self.no_evictions_for: tuple[GroupId, int] | None = None
+        self.hosts: Final = {model: BatchHost(new_policy()) for model in models if new_policy is not None}
         self.lease_times: Final = LeaseTimes()
         self.stats: Final = AgentStats(gpu_time, costs.profiles)
         self.alarm: Final = Alarm()

@@ -143,7 +143,7 @@ def _stuck(state: AgentState, allowance: Allowance) -> Iterator[TrackedRequest]:
     silence counts anew when one of these begins (`ProgressWatch.observe`).
     """
     watch, kv, before = state.stats.progress, state.requests.kv, 0
-    if not watch.answered or kv.pool:
+    if not watch.answered or kv.pool_in_engine:
         return  # A batch policy may let a request wait as long as it likes.
     if watch.longest_silent_s <= allowance.silence_s:
         return

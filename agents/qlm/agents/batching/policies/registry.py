@@ -31,6 +31,10 @@ POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
 }
 
 
+BY_ABORTS: Final = (FCFS, "edf", "virtual-queue", "annealing", "annealing-continuous")
+"""Policies that an agent may host by aborts. The others take turns within a second, or hold requests."""
+
+
 def batch_policy(name: str) -> BatchPolicy:
     """Return a new policy for one instance, compiled where it can be: that may take seconds.
 

@@ -32,13 +32,13 @@ def worth_evicting(
     running = state.requests.running.values()
     if head.cls.priority < min(each.request.cls.priority for each in running):
         return True
-    known = state.no_evictions_for
+    known = state.engines.no_evictions_for
     if known is not None and known[0] == head.id and now_ns < known[1]:
         state.alarm.want(known[1])
         return False
     if _weigh(state, model, head, victims, now_ns):
         return True
-    state.no_evictions_for = head.id, now_ns + RECHECK_NS
+    state.engines.no_evictions_for = head.id, now_ns + RECHECK_NS
     state.alarm.want(now_ns + RECHECK_NS)
     return False
 

@@ -6,22 +6,19 @@ be preempted or returned.
 
 from typing import Final
 
-from qlm.agents.batching.policies.registry import FCFS
-from qlm.agents.core.costs.kv_offload import kept_in_host
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
-from qlm.agents.core.output.replay import UNSEEDED
-from qlm.agents.core.queue_head import SloStart
 from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
 from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
+from qlm.agents.core.scheduling.hosting.rule import serve_batch
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
-from qlm.agents.core.scheduling.preemption import preempt, preempt_for
+from qlm.agents.core.scheduling.preemption import cannot_wait, preempt, preempt_for
 from qlm.agents.core.scheduling.reader_limit import follow_readers
+from qlm.agents.core.scheduling.starting import start, too_large
 from qlm.agents.core.scheduling.visits.home import go_home
 from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
-from qlm.agents.core.stats.activity import computing_again_ns
-from qlm.domain.actions import Action, ProbeEngine, Pull, ReportResumed, Submit
+from qlm.domain.actions import Action, ProbeEngine, Pull
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
 
@@ -63,15 +60,31 @@ def _visit(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
 
 def _follow_queue(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
     """Serve groups strictly in the order of the virtual queue, whatever swaps that takes."""
-    requests, actions = state.requests, list[Action]()
+    actions: list[Action] = []
     defer_other_models(state, now_ns)
     head = state.queue.group(now_ns)
     if head is None or head.cls.model == model:
         return actions + _fill(state, model, head, now_ns)
-    if state.queue.pulling or requests.new:
-        # Pulled while the awake model was first in the queue, so it is served first.
+    if _serves_first(state, head, now_ns):
         return actions + _fill(state, model, None, now_ns)
     return actions + toward_swap(state, head, now_ns)
+
+
+def _serves_first(state: AgentState, head: Group, now_ns: int) -> bool:
+    """Return True if requests that were pulled are served before a head that needs another model.
+
+    They were, while the awake model was first in the queue. Those that a batch policy lets wait here are not
+    served before a head that cannot wait.
+    """
+    requests = state.requests
+    if state.queue.pulling or requests.leasing:
+        return True
+    if not requests.new or not requests.kv.pool_waits_here:
+        return requests.new > 0
+    if state.queue.committed or not requests.running:
+        return not state.queue.committed
+    deadline_ns = head.hopeful_deadline_ns(now_ns)
+    return deadline_ns is None or not cannot_wait(state, head.cls, deadline_ns, now_ns)
 
 
 def _due(state: AgentState, now_ns: int) -> list[Action]:
@@ -117,6 +130,8 @@ def _may_overcommit(state: AgentState, model: ModelId, now_ns: int) -> bool:
 
 def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
     """Start READY requests and pull from the head group into free slots; else consider preemption."""
+    if model in state.hosts:
+        return serve_batch(state, model, now_ns) + _pull_first(state, head, now_ns)
     requests = state.requests
     actions: list[Action] = []
     ready = requests.ready_for(model)
@@ -133,20 +148,16 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         if _goes_first(state, head, tracked) or (preempted and not _slot_left(state, tracked)):
             break
         if not requests.kv.ever_fits(tracked.tokens):
-            actions += _too_large(state, tracked)
+            actions += too_large(state, tracked)
         elif requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
-            actions += _start(state, tracked, now_ns)
+            actions += start(state, tracked, now_ns)
         else:
             request = tracked.request
             least = 1 + _over_pace(state)
             return actions + preempt_for(
                 state, tracked.urgency, request.cls, request.deadline_ns, least, now_ns, least=least
             )
-    if head is None:
-        if (until_ns := state.queue.until_ns) is not None:
-            state.alarm.want(max(until_ns, now_ns + 1))  # the end of a back-off
-        return actions
-    return actions + _pull(state, head, now_ns)
+    return actions + _pull_first(state, head, now_ns)
 
 
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:
@@ -171,34 +182,21 @@ def _slot_left(state: AgentState, tracked: TrackedRequest) -> bool:
     return kv.running + len(state.requests.leasing) + state.queue.pulling < min(limit, kv.paced_limit)
 
 
-def _too_large(state: AgentState, tracked: TrackedRequest) -> list[Action]:
-    assert state.engines.capacity is not None
-    kv_tokens = state.engines.capacity.kv_tokens
-    why = f"it needs a KV cache of {tracked.tokens} tokens; this engine has {kv_tokens}"
-    return advance(state.requests, tracked, Cause.TOO_LARGE, why=why)
+def _pull_first(state: AgentState, head: Group | None, now_ns: int) -> list[Action]:
+    """Pull from the head group, or wait for the end of a back-off."""
+    if head is not None:
+        return _pull(state, head, now_ns)
+    if (until_ns := state.queue.until_ns) is not None:
+        state.alarm.want(max(until_ns, now_ns + 1))
+    return []
 
 
-def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Action]:
-    requests, work, generation = state.requests, state.stats.work, tracked.generation
-    resumed, actions = generation.preempted, list[Action]()
-    generation.swapped_in = resumed and kept_in_host(state.costs.kv, work, tracked)
-    advance(requests, tracked, Cause.STARTED)
-    seeds = state.accelerator.lower() not in UNSEEDED
-    call = tracked.next_call(for_policy=state.settings.batching != FCFS, seeds=seeds)
-    requests.calls[call.call_id] = tracked
-    if tracked.output and tracked.pinned:
-        requests.replays[call.call_id] = 0
-    generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
-    requests.running_index.started(tracked)
-    if not tracked.best_effort:
-        request = tracked.request
-        state.queue.last_slo_start = SloStart(now_ns, request.cls.priority, request.model)
-    work.started(tracked, tracked.tokens)
-    state.stats.gpu_time.repeats(computing_again_ns(state, tracked), now_ns)
-    if resumed and tracked.claim.epoch is not None:
-        actions.append(ReportResumed(id=tracked.id, epoch=tracked.claim.epoch))
-    actions.append(Submit(id=tracked.id, call=call))
-    return actions
+def _waiting_here(state: AgentState, head: Group) -> int:
+    """Return the places of a pool in the agent that are taken; less urgent ones keep none from the head."""
+    requests = state.requests
+    if not requests.kv.pool_waits_here:
+        return 0
+    return requests.ready_for(head.cls.model).as_urgent_as(state.queue.urgency)
 
 
 def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
@@ -207,7 +205,7 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     leasing, pulling = len(requests.leasing), queue.pulling
     slots = requests.kv.free_slots(best_effort=head.cls.due_ms is None)
     if slots:
-        slots -= leasing + pulling
+        slots -= leasing + pulling + _waiting_here(state, head)
     if slots <= 0 and (leasing or pulling):
         return []
     wanted = queue.left(head) - pulling
@@ -222,7 +220,7 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         queue.pulling += limit
         state.stats.operations.pull_began(head, now_ns)
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
-    if slots > 0 or leasing or pulling:
+    if slots > 0 or leasing or pulling or requests.kv.pool_waits_here:
         return []
     over = _over_pace(state)
     count = max(1, wanted) + over

@@ -110,6 +110,7 @@ class SimulatedInstance:
         awake: Model that is awake at the start; None for the first.
         swap_tiers: Tiers in which models may sleep.
         batching: Batch policy of its engines; None for the engine's own rule, which `fcfs` equals.
+        aborts: Its agent hosts that policy, by aborts; else the engines host it.
     """
 
     id: InstanceId
@@ -118,6 +119,12 @@ class SimulatedInstance:
     awake: ModelId | None = None
     swap_tiers: tuple[SwapTier, ...] = (SwapTier.WARM, SwapTier.RELOAD)
     batching: str | None = None
+    aborts: bool = False
+
+    @property
+    def engine_batching(self) -> str | None:
+        """Batch policy that its engines host; None for their own rule."""
+        return None if self.aborts else self.batching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

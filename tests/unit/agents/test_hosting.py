@@ -145,7 +145,7 @@ def test_a_better_rank_preempts_the_worst_and_an_equal_one_does_not() -> None:
     assert bench.ends("same") == ["low"]
 
 
-def test_annealing_runs_one_batch_after_the_other_and_aborts_nobody() -> None:
+def test_annealing_runs_one_batch_after_the_other_and_aborts_none() -> None:
     bench = HostingBench("annealing")
     assert bench.arrive(due("first", 600, bench)) == ["first"]
     for id in ("a", "b", "c"):
@@ -217,7 +217,7 @@ def test_the_policy_is_asked_at_arrivals_and_ends_and_when_it_wants_and_else_nev
     assert len(bench.policy.views) == 3
     bench.later(10.0)
     bench.ends("late")
-    assert len(bench.policy.views) == 3, "nobody waits any more"
+    assert len(bench.policy.views) == 3, "no request waits any more"
 
 
 def test_a_view_has_the_requests_in_both_places_and_a_preempted_one_all_the_time() -> None:
@@ -341,7 +341,7 @@ def test_late_requests_are_demoted_only_if_more_than_the_pool_wait() -> None:
     assert len(bench.take(Demote)) == 1
 
 
-def test_a_swap_begins_once_those_who_run_are_done_and_nobody_is_lost() -> None:
+def test_a_swap_begins_once_those_who_run_are_done_and_none_is_lost() -> None:
     bench = full()
     bench.arrive(due("waits", 900, bench))
     bench.at_pace(token_s=0.1, service_s=1.0)
@@ -350,7 +350,7 @@ def test_a_swap_begins_once_those_who_run_are_done_and_nobody_is_lost() -> None:
     bench.later(0.1)
     bench.later(2.0)
     assert sorted(bench.aborted()) == ["late", "soon"], "evicted for the other model"
-    assert bench.ends("late", "abort") == [], "nobody starts before a head that cannot wait"
+    assert bench.ends("late", "abort") == [], "none starts before a head that cannot wait"
     bench.ends("soon", "abort")
     bench.later(0.2)
     bench.store_appends()

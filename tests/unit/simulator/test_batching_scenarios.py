@@ -9,13 +9,14 @@ import pytest
 from qlm.agents.batching.decision import BatchPolicy, Decision
 from qlm.agents.batching.policies import registry
 from qlm.agents.batching.view import View
+from qlm.agents.core.request import PREEMPTIONS_MAX
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.file import load_scenario
 from qlm.simulator.cluster.clients import request_number
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.results import SimulationResult
-from qlm.simulator.scenario import Scenario
+from qlm.simulator.scenario import KillEngine, KillInstance, Scenario
 from qlm.simulator.simulation import simulate
 from support.random_policy import RandomPolicy, check
 
@@ -45,6 +46,26 @@ workload:
 """
 
 
+URGENT = """
+name: urgent
+models: [{id: llama-3-8b, context_tokens: 4096}]
+instances: [{id: a10-0, accelerator: A10, models: [llama-3-8b]BATCHING}]
+slo_classes:
+  urgent: {deadline_ms: 20000}
+  report: {deadline_ms: 240000}
+workload:
+  - arrivals: {bursts: {count: 120}}
+    lengths: {prompt_tokens: {constant: 700}, output_tokens: {uniform: {min: 200, max: 800}}}
+    model: llama-3-8b
+    slo: report
+  - arrivals: {poisson: {rate_rps: 1, duration_s: 40}}
+    lengths: {prompt_tokens: {constant: 300}, output_tokens: {constant: 150}}
+    model: llama-3-8b
+    slo: urgent
+"""
+"""Long answers fill the batch before urgent ones come."""
+
+
 class LeastServed:
     """Run those with the fewest tokens, decided anew each 0.2 s; it wants to choose among all."""
 
@@ -63,15 +84,17 @@ class LeastServed:
         return 1000 - len(view.ids)
 
 
-def crowded(tmp_path: Path, batching: str | None) -> Scenario:
+def crowded(tmp_path: Path, batching: str | None, *, aborts: bool = False, text: str = CROWDED) -> Scenario:
     file = tmp_path / "crowded.yaml"
-    file.write_text(CROWDED.replace("BATCHING", f", batching: {batching}" if batching else ""))
-    return load_scenario(file)
+    file.write_text(text.replace("BATCHING", f", batching: {batching}" if batching else ""))
+    scenario = load_scenario(file)
+    instances = tuple(replace(each, aborts=aborts) for each in scenario.instances)
+    return replace(scenario, instances=instances)
 
 
-def run(scenario: Scenario, seed: int = 1) -> SimulationResult:
+def run(scenario: Scenario, seed: int = 1, planner: str = "edf") -> SimulationResult:
     clock = count()
-    return simulate(scenario, POLICIES["edf"], seed, stopwatch_s=lambda: float(next(clock)))
+    return simulate(scenario, POLICIES[planner], seed, stopwatch_s=lambda: float(next(clock)))
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -116,6 +139,67 @@ def test_no_request_is_lost_whatever_a_policy_decides(
     result = run(crowded(tmp_path, "random"), seed)
     assert summary(result)["outcomes"] == {"stop": len(result.workload)}
     assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
+
+
+@pytest.mark.parametrize("planner", ["edf", "fcfs"])
+def test_by_aborts_edf_meets_deadlines_that_the_engines_own_order_misses(
+    tmp_path: Path, planner: str
+) -> None:
+    def met(batching: str, *, aborts: bool) -> tuple[float, SimulationResult]:
+        scenario = crowded(tmp_path, batching, aborts=aborts, text=URGENT)
+        result = run(scenario, planner=planner)
+        assert summary(result)["outcomes"] == {"stop": len(result.workload)}
+        assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
+        return summary(result)["attainment_by_class"]["urgent"], result
+
+    plain, _ = met("fcfs", aborts=False)
+    aborted, result = met("edf", aborts=True)
+    inside, _ = met("edf", aborts=False)
+    assert plain < 0.95 and aborted == inside == 1.0
+    assert 0 < summary(result)["evictions"] < PREEMPTIONS_MAX * len(result.workload)
+    assert requests_csv(met("edf", aborts=True)[1]) == requests_csv(result), "equal seeds give equal bytes"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_by_aborts_no_request_is_lost_whatever_a_policy_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    policies: list[RandomPolicy] = []
+
+    def new() -> BatchPolicy:
+        policies.append(RandomPolicy(seed))
+        return policies[-1]
+
+    monkeypatch.setitem(registry.POLICIES, "random", new)
+    scenario = crowded(tmp_path, "random", aborts=True)
+    name = scenario.instances[0].id
+    faults = (KillEngine(at_s=12.0, instance=name), KillInstance(at_s=25.0, instance=name, down_s=5.0))
+    result = run(replace(scenario, faults=faults), seed)
+    assert summary(result)["outcomes"] == {"stop": len(result.workload)}
+    assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
+    assert sum(len(each.views) for each in policies) > 100
+    assert summary(result)["evictions"] > 0
+
+
+def test_by_aborts_the_first_come_are_first_served_to_the_byte(tmp_path: Path) -> None:
+    plain = run(crowded(tmp_path, None))
+    assert requests_csv(run(crowded(tmp_path, "fcfs", aborts=True))) == requests_csv(plain)
+
+
+def test_a_scenario_says_who_hosts_the_policy(tmp_path: Path) -> None:
+    (instance,) = crowded(tmp_path, "edf").instances
+    assert (instance.aborts, instance.engine_batching) == (False, "edf")
+    file = tmp_path / "aborts.yaml"
+    file.write_text(CROWDED.replace("BATCHING", ", batching: edf, batching_by: aborts"))
+    (instance,) = load_scenario(file).instances
+    assert (instance.aborts, instance.batching, instance.engine_batching) == (True, "edf", None)
+
+
+@pytest.mark.parametrize("batching", ["unified", "andes", "tokenflow", "round-robin"])
+def test_a_policy_that_aborts_cannot_host_is_refused_with_the_names(tmp_path: Path, batching: str) -> None:
+    expected = f"batching_by 'aborts' and the batching '{batching}'; expected one of fcfs, edf, virtual-queue"
+    with pytest.raises(ConfigError, match=expected):
+        crowded(tmp_path, f"{batching}, batching_by: aborts")
 
 
 def test_an_unknown_policy_is_refused_with_the_names(tmp_path: Path) -> None:

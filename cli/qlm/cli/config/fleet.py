@@ -12,8 +12,10 @@ from qlm.cli.config.section import ConfigSection, check_once
 from qlm.cli.config.serving import (
     ADAPTERS_MAX,
     AdapterConfig,
+    BatchingHost,
     BatchPolicyName,
     RenderConfig,
+    check_batching_host,
 )
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
 
@@ -129,7 +131,10 @@ class InstanceConfig(ConfigSection):
             that are not emulated, or the profile's.
         kv_cache_bytes: KV cache of its vLLM engines, instead of `vllm.kv_cache_bytes`.
         batching: Batch policy of its engines; without it, first come, first served. It starts vLLM with
-            QLM's scheduler; an engine at a `url` must have been started with it.
+            QLM's scheduler; an engine at a `url` must have been started with it. See `batching_by`.
+        batching_by: What puts that policy into effect: `engine`, or `aborts` on an engine without QLM's
+            scheduler. Then the agent aborts who is not to run and resumes it later; for `edf`,
+            `virtual-queue`, `annealing`, `annealing-continuous` and `fcfs` only.
     """
 
     id: Name
@@ -145,6 +150,12 @@ class InstanceConfig(ConfigSection):
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     kv_cache_bytes: int | None = Field(None, ge=1)
     batching: BatchPolicyName | None = None
+    batching_by: BatchingHost = "engine"
+
+    @property
+    def engine_batching(self) -> str | None:
+        """Batch policy that its engines host; None for their own rule."""
+        return self.batching if self.batching_by == "engine" else None
 
     @property
     def kind(self) -> str:
@@ -155,6 +166,7 @@ class InstanceConfig(ConfigSection):
     def _sound(self) -> Self:
         check_once("models", list(self.models))
         check_once("swap_tiers", list(self.swap_tiers))
+        check_batching_host(self.batching, self.batching_by)
         if self.url is not None:
             check_address("url", self.url, ("http", "https"))
             if len(self.models) != 1:

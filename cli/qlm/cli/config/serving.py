@@ -1,11 +1,11 @@
 """Sections on serving: operations in use, the watchdog over engines, emulation, adapters, render tiers."""
 
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from qlm.agents.batching.policies.registry import POLICIES
+from qlm.agents.batching.policies.registry import BY_ABORTS, POLICIES
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.addresses import check_address
 from qlm.cli.config.section import ConfigSection
@@ -27,6 +27,21 @@ def known_policy(name: str) -> str:
 
 
 BatchPolicyName = Annotated[str, AfterValidator(known_policy)]
+BatchingHost = Literal["engine", "aborts"]
+
+
+def check_batching_host(batching: str | None, by: BatchingHost) -> None:
+    """Check that a batch policy can be hosted by aborts, if it is to be.
+
+    Raises:
+        ValueError: There is no policy, or it needs an engine that hosts it.
+    """
+    if by == "aborts" and batching not in BY_ABORTS:
+        raise ValueError(
+            f"has the batching_by 'aborts' and the batching {batching!r}; expected one of "
+            + ", ".join(BY_ABORTS)
+        )
+
 
 _DEFAULT: Final = WatchSettings()
 

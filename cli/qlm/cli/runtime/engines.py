@@ -1,11 +1,15 @@
-"""Engine hosts and operation costs of an instance, from the configuration."""
+"""Engine hosts, operation costs and the hosted batch policy of an instance, from the configuration."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.guarded import guarded_policy
 from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.costs.operation_costs import OperationCosts
@@ -72,6 +76,15 @@ def model_host(
         tiers=[SwapTier(tier) for tier in instance.swap_tiers],
         faults=faults,
     )
+
+
+async def hosted_policy(instance: InstanceConfig) -> Callable[[], BatchPolicy] | None:
+    """Return what makes the batch policy of an agent that hosts it, compiled; None where engines do."""
+    if instance.batching is None or instance.batching_by == "engine":
+        return None
+    new_policy = partial(guarded_policy, instance.batching, log.exception)
+    await asyncio.to_thread(new_policy)  # it may compile for seconds, once in a process
+    return new_policy
 
 
 def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> OperationCosts:
@@ -144,7 +157,7 @@ def _host_kv_wanted(
 
 def _may_offload(config: Config, instance: InstanceConfig, model: ModelConfig) -> bool:
     """Return False for a vLLM with QLM's scheduler: with offloading it is not verified, unless asked for."""
-    with_scheduler = instance.batching is not None and model.engine == "vllm"
+    with_scheduler = instance.engine_batching is not None and model.engine == "vllm"
     return not with_scheduler or config.vllm.batching_offloading
 
 
@@ -176,7 +189,7 @@ def _unit(
             model.id,
             seqs_max=seqs_max,
             batched_tokens_expected=profile.batched_tokens_max,
-            sends_objectives=instance.batching is not None,
+            sends_objectives=instance.engine_batching is not None,
         )
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
     name = f"{instance.id}-{model.id}".replace("/", "_")
@@ -199,7 +212,7 @@ def _unit(
         folder=config.data_dir,
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
-        sends_objectives=instance.batching is not None,
+        sends_objectives=instance.engine_batching is not None,
         withheld=withheld,
     )
 
@@ -239,7 +252,7 @@ def _emulated(
                 cold_start=config.emulate.cold_start,
                 page_cache_marker=marker.resolve(),
                 host_kv_bytes=kv_bytes,
-                batching=instance.batching,
+                batching=instance.engine_batching,
                 otlp_traces_endpoint=config.tracing.traces_endpoint,
             )
         )
@@ -295,10 +308,12 @@ def merged_environment(*environments: Mapping[str, str]) -> dict[str, str]:
 
 def _scheduling(config: Config, instance: InstanceConfig, profile: Profile) -> VllmScheduling | None:
     """Return QLM's scheduler for the vLLM engines of an instance; None for vLLM's own."""
-    if instance.batching is None:
+    if instance.engine_batching is None:
         return None
     return VllmScheduling(
-        settings=SchedulerSettings(instance.batching, profile.iteration, profile.host_bandwidth_bytes_per_s),
+        settings=SchedulerSettings(
+            instance.engine_batching, profile.iteration, profile.host_bandwidth_bytes_per_s
+        ),
         import_path=scheduler_path(config.data_dir),
         async_scheduling=config.vllm.batching_async,
     )

@@ -25,7 +25,7 @@ from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.processes.workers import Workers, WorkerTask, check_workers
 from qlm.cli.runtime.backends import Backends, broker_client, open_backends
 from qlm.cli.runtime.clock import SystemClock
-from qlm.cli.runtime.engines import model_host, operation_costs
+from qlm.cli.runtime.engines import hosted_policy, model_host, operation_costs
 from qlm.cli.runtime.logs import LogFormat
 from qlm.cli.runtime.monitor import monitor
 from qlm.cli.runtime.plan_generator import PlanGenerator
@@ -250,13 +250,15 @@ async def serve_instance(
         InstanceHeldError: Another agent has the lease, or has taken it over; never if `patient`.
     """
     models = [ModelId(model) for model in instance.models]
+    new_policy = await hosted_policy(instance)
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
         costs = operation_costs(config, instance, profiles)
         gpu_time = GpuTime(idle_log(holder.instance))
         protocol = Agent(
-            holder, instance.kind, models, agent_settings(config, instance.batching), costs, gpu_time=gpu_time
-        )
+            holder, instance.kind, models, agent_settings(config, instance), costs, gpu_time=gpu_time,
+            new_policy=new_policy,
+        )  # fmt: skip
         host = model_host(config, instance, profiles, withheld, telemetry.faults)
         away = lost = False
         try:

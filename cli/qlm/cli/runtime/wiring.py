@@ -164,8 +164,8 @@ def store_limits(config: Config) -> StoreLimits:
     return StoreLimits(results_max=config.results.kept_max, result_ttl_s=config.results.kept_s)
 
 
-def agent_settings(config: Config, batching: str | None = None) -> AgentSettings:
-    """Return the settings of an agent, whose engines have this batch policy."""
+def agent_settings(config: Config, instance: InstanceConfig | None = None) -> AgentSettings:
+    """Return the settings of an agent; of one without a batch policy if no instance is given."""
     used = config.operations
     return AgentSettings(
         delivery_renewal_s=config.broker_ack_timeout_s * DELIVERY_RENEWAL_SHARE,
@@ -177,7 +177,8 @@ def agent_settings(config: Config, batching: str | None = None) -> AgentSettings
         patience_s=used.patience_s,
         late_weight=used.late_weight,
         watch=WatchSettings(**dict(config.watchdog)),
-        batching=batching or FCFS,
+        batching=(instance.batching if instance else None) or FCFS,
+        aborts=instance is not None and instance.batching_by == "aborts",
     )
 
 

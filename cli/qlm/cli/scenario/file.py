@@ -113,6 +113,7 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
             swap_tiers=section.swap_tiers,
             batched_tokens_max=section.batched_tokens_max,
             batching=section.batching,
+            batching_by=section.batching_by,
         )
         for section in file.instances
         for name in section.ids
@@ -182,6 +183,7 @@ def _simulated(instance: InstanceConfig) -> SimulatedInstance:
         models=tuple(ModelId(model) for model in instance.models),
         swap_tiers=tuple(SwapTier(tier) for tier in instance.swap_tiers),
         batching=instance.batching,
+        aborts=instance.batching_by == "aborts",
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from qlm.cli.config.fleet import INSTANCES_MAX, MODELS_MAX, ModelName, Name
 from qlm.cli.config.section import ConfigSection
-from qlm.cli.config.serving import BatchPolicyName
+from qlm.cli.config.serving import BatchingHost, BatchPolicyName, check_batching_host
 from qlm.cli.config.slo import SloConfig
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.domain.slo import OnMiss
@@ -100,6 +100,8 @@ class InstanceSection(Section):
         swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
         batched_tokens_max: Most tokens of one iteration; without it, the profile's.
         batching: Batch policy of its engines; without it, first come, first served.
+        batching_by: What puts that policy into effect: `engine`, or `aborts` of the agent; then for `edf`,
+            `virtual-queue`, `annealing`, `annealing-continuous` and `fcfs` only.
     """
 
     id: Name
@@ -112,6 +114,12 @@ class InstanceSection(Section):
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     batching: BatchPolicyName | None = None
+    batching_by: BatchingHost = "engine"
+
+    @model_validator(mode="after")
+    def _hosted(self) -> Self:
+        check_batching_host(self.batching, self.batching_by)
+        return self
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """Shell of an agent in virtual time: executes its actions, and returns their results to it as events."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.events import (
     Appended,
@@ -92,6 +94,7 @@ class SimulatedAgent:
         self.core = Agent(
             self._holder, instance.kind, instance.models, settings, costs,
             gpu_time=gpu_time, waiting=services.waiting.models,
+            new_policy=partial(batch_policy, settings.batching),
         )  # fmt: skip
         self.host = SimulatedEngineHost(
             services.event_queue,

@@ -176,7 +176,7 @@ class SimulatedFleet:
             instance,
             number,
             session=self._sessions[number],
-            settings=replace(self._settings, batching=instance.batching or FCFS),
+            settings=replace(self._settings, batching=instance.batching or FCFS, aborts=instance.aborts),
             models=self._models(instance),
             host_memory_bytes=self._scenario.fleet.kinds[instance.kind].host_memory_bytes,
             slowness=partial(self._slowness.__getitem__, number),
@@ -206,10 +206,11 @@ class SimulatedFleet:
         pools = host_kv_pools(profiles, wanted, host_memory_bytes, instance.swap_tiers)
         models = {}
         for model, kv_bytes in pools.items():
-            key = (instance.kind, model, kv_bytes, instance.batching)
+            batching = instance.engine_batching
+            key = (instance.kind, model, kv_bytes, batching)
             if key not in self._hosted:
                 true = self._scenario.true_profile(model, instance.kind)
-                self._hosted[key] = self._host(model, profiles[model], true, kv_bytes, instance.batching)
+                self._hosted[key] = self._host(model, profiles[model], true, kv_bytes, batching)
             models[model] = self._hosted[key]
         return models
 

@@ -100,7 +100,7 @@ class BatchHost:
         return frozenset(leaving).difference(decision.run)
 
     def idle(self) -> None:
-        """Note that nobody waits, so that there is nothing to decide."""
+        """Note that no request waits, so that there is nothing to decide."""
         self.coming, self.again_ns = [], None
 
     def ask_by(self, at_ns: int) -> None:

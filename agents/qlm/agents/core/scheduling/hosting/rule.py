@@ -58,7 +58,7 @@ def _decide(state: AgentState, model: ModelId, host: BatchHost, now_ns: int) -> 
     changed = host.follow((*inside, *outside), now_ns)
     if not changed and not host.is_time(now_ns):
         return []
-    if not outside:  # all run, and nobody is preempted for nobody
+    if not outside:  # all run
         host.idle()
         return []
     assert state.engines.capacity is not None
@@ -81,7 +81,7 @@ def _preempt(state: AgentState, host: BatchHost, out: Set[RequestId], now_ns: in
     leaving = [each for each in running if each.id in out and each.preemptible]
     if not leaving:
         return []
-    if now_ns < host.preempts_from_ns:
+    if 0 < host.preempts_from_ns - now_ns <= QUANTUM_NS:  # else the clock was set back
         host.ask_by(host.preempts_from_ns)
         return []
     host.preempts_from_ns = now_ns + QUANTUM_NS

@@ -5,6 +5,8 @@ from functools import partial
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.registry import POLICIES
+from qlm.agents.core.agent import NO_COSTS
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled
 from qlm.agents.core.request import Phase
 from qlm.agents.core.state import AgentSettings
@@ -23,15 +25,25 @@ class HostingBench(Bench):
         policies: Policies of its models, with what they saw.
     """
 
-    def __init__(self, batching: str, *, seqs_max: int = 2, kv_tokens: int = 4096, demotes: bool = True):
+    def __init__(
+        self,
+        batching: str = "edf",
+        *,
+        policy: Callable[[], BatchPolicy] | None = None,
+        seqs_max: int = 2,
+        kv_tokens: int = 4096,
+        costs: OperationCosts = NO_COSTS,
+    ) -> None:
+        """Begin with an engine awake; `policy` makes the policy in place of that of the name."""
         self.calls: dict[str, Submit] = {}
         self.policies: list[Recorded] = []
-        settings = AgentSettings(batching=batching, aborts=True, demotes=demotes)
+        settings = AgentSettings(batching=batching, aborts=True)
         super().__init__(
             seqs_max=seqs_max,
             kv_tokens=kv_tokens,
             settings=settings,
-            new_policy=partial(self._recorded, POLICIES[batching]),
+            costs=costs,
+            new_policy=partial(self._recorded, policy or POLICIES[batching]),
         )
 
     def _recorded(self, new_policy: Callable[[], BatchPolicy]) -> BatchPolicy:

@@ -5,10 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qlm.agents.batching.decision import Decision
 from qlm.agents.batching.policies.registry import BY_ABORTS, POLICIES, batch_policy
 from qlm.agents.batching.pool import LOOKAHEAD, pool_of
+from qlm.agents.batching.view import View
+from qlm.agents.core.costs.engine_speed import EngineSpeed
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled
-from qlm.agents.core.request import PREEMPTIONS_MAX, Phase
+from qlm.agents.core.request import PREEMPTIONS_MAX, Phase, TrackedRequest
+from qlm.agents.core.scheduling.hosting.host import BatchHost
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import (
     AcquireLease,
@@ -77,8 +82,9 @@ def test_a_request_that_is_due_later_waits_and_starts_when_a_slot_is_free() -> N
     assert bench.ends("soon") == ["patient"]
 
 
-def test_at_most_one_decision_in_a_second_preempts() -> None:
-    bench = full()
+@pytest.mark.parametrize("name", ["edf", "virtual-queue"])
+def test_at_most_one_decision_in_a_second_preempts(name: str) -> None:
+    bench = full(name)
     bench.arrive(due("first", 20, bench))
     assert bench.aborted() == ["late"]
     bench.ends("late", "abort")
@@ -218,6 +224,83 @@ def test_the_policy_is_asked_at_arrivals_and_ends_and_when_it_wants_and_else_nev
     bench.later(10.0)
     bench.ends("late")
     assert len(bench.policy.views) == 3, "no request waits any more"
+
+
+def test_a_preemption_and_a_resumption_are_no_reason_to_ask() -> None:
+    bench = full("virtual-queue")
+    bench.policy.views.clear()
+    bench.arrive(due("urgent", 20, bench))
+    bench.ends("late", "abort")
+    assert bench.phase("urgent") is Phase.RUNNING and bench.phase("late") is Phase.READY
+    assert len(bench.policy.views) == 1
+
+
+class Fixed:
+    """A policy that always decides the same."""
+
+    def __init__(self, *run: str, again_s: float | None = None) -> None:
+        self.decision = Decision(run=tuple(map(RequestId, run)))
+        self.again_s = again_s
+
+    def decide(self, view: View) -> Decision:
+        return self.decision._replace(again_s=self.again_s and view.now_s + self.again_s)
+
+    def room(self, view: View) -> int:
+        return 8
+
+
+def test_if_a_policy_lets_nothing_run_the_most_urgent_request_runs_alone() -> None:
+    bench = HostingBench(policy=Fixed)
+    assert bench.arrive(due("a", 600, bench)) == ["a"]
+    bench.arrive(due("b", 300, bench))
+    bench.arrive(due("c", 20, bench))
+    assert bench.started() == [] and bench.aborted() == [], "none is aborted for no other"
+    assert bench.ends("a") == ["c"]
+    assert bench.ends("c") == ["b"]
+
+
+def test_a_policy_that_leaves_out_a_pinned_request_does_not_stop_it() -> None:
+    bench = HostingBench(policy=lambda: Fixed("new"))
+    bench.arrive(due("pinned", 600, bench, presence_penalty=1.0))
+    bench.arrive(due("new", 300, bench))
+    bench.later(2.0)
+    assert bench.aborted() == []
+
+
+def test_a_policy_that_wants_to_decide_all_the_time_does_so_once_in_a_second() -> None:
+    bench = HostingBench(policy=lambda: Fixed("a", again_s=0.001), seqs_max=1)
+    bench.arrive(due("a", 600, bench))
+    bench.arrive(due("b", 300, bench))
+    bench.policy.views.clear()
+    for _ in range(100):
+        bench.later(0.05)
+    assert 4 <= len(bench.policy.views) <= 5
+
+
+def test_a_request_that_left_and_came_again_is_another_one() -> None:
+    bench = HostingBench()
+    first, second = (
+        TrackedRequest(
+            due("r", 60, bench), delivery=delivery_of(a_request("r"), n), delivered_ns=0, group=None
+        )
+        for n in range(2)
+    )
+    host = BatchHost(Recorded(batch_policy("edf")))
+    assert host.follow([first], 0)
+    assert not host.follow([first], 0)
+    assert host.follow([second], 0)
+
+
+def test_the_watchdog_looks_at_each_request_since_all_that_were_submitted_are_served() -> None:
+    costs = OperationCosts(speed={M: EngineSpeed(iteration_s=0.2, batched_tokens_max=512)})
+    bench = HostingBench(costs=costs)
+    bench.arrive(due("stuck", 600, bench))
+    bench.arrive(due("fine", 300, bench))
+    bench.tokens("stuck", 1)
+    for _ in range(60):
+        bench.later(0.5)
+        bench.tokens("fine", 1)
+    assert bench.aborted() == ["stuck"]
 
 
 def test_a_view_has_the_requests_in_both_places_and_a_preempted_one_all_the_time() -> None:

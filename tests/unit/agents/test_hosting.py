@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qlm.agents.batching.decision import Decision
-from qlm.agents.batching.policies.registry import BY_ABORTS, POLICIES, batch_policy
+from qlm.agents.batching.policies.registry import BY_ABORTS, batch_policy
 from qlm.agents.batching.pool import LOOKAHEAD, pool_of
 from qlm.agents.batching.view import View
 from qlm.agents.core.costs.engine_speed import EngineSpeed
@@ -32,7 +32,6 @@ from qlm.domain.slo import ReadingSlo
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
 from support.agent_bench import Bench, M, S, delivery_of, group_of
-from support.agent_world import World
 from support.hosting_bench import HostingBench
 from support.policy_engine import Recorded
 from support.requests import a_request
@@ -460,34 +459,3 @@ def test_a_lost_engine_takes_what_runs_and_the_next_one_begins_anew() -> None:
     bench.awake(M)
     assert bench.arrive(due("new", 20, bench)) == ["new"]
     assert bench.policy.views[-1].ids == ("new",)
-
-
-@pytest.mark.parametrize("name", [each for each in POLICIES if each != "fcfs"])
-def test_every_request_of_a_burst_ends_and_equal_views_give_equal_decisions(name: str) -> None:
-    """All policies, those included that are refused with aborts: none of them loses a request."""
-    policies: list[Recorded] = []
-
-    def new_policy() -> Recorded:
-        policies.append(Recorded(batch_policy(name)))
-        return policies[-1]
-
-    world = World(new_policy)
-    world.end_swap(ok=True)
-    for n in range(30):
-        request = a_request(
-            f"r{n}", deadline_ms=(None, 2_000.0, 60_000.0)[n % 3], max_tokens=12, eos_token_ids=(7,),
-            prompt_tokens=(4, 60)[n % 2], arrival_ns=world.now_ns,
-            presence_penalty=0.5 if n % 10 == 9 else 0.0,
-        )  # fmt: skip
-        world.accept(replace(request, tenant=str(1 + n % 13)))
-        if n % 4 == 3:
-            world.calm()
-    rounds = 0
-    while world.ended.keys() != world.requests.keys():
-        world.calm()
-        rounds += 1
-        assert rounds < 400
-    (asked,) = [each for each in policies if each.views]
-    again = batch_policy(name)
-    assert [again.decide(view) for view in asked.views] == asked.decisions
-    assert any(view.outside.any() for view in asked.views)

@@ -12,26 +12,37 @@ from qlm.agents.batching.policies.registry import POLICIES, batch_policy
 from qlm.agents.batching.pool import pool_of
 from qlm.agents.batching.room import REQUESTS_MAX
 from qlm.domain.errors import InvalidValueError
+from support.hosting_world import hosted_burst, serve_by_aborts, tokens_of
 from support.policy_engine import CAPACITY, Recorded, Times, burst, serve
 
 CALLS = burst(seed=1)
+REQUESTS = hosted_burst()
 
-HOSTS: dict[str, Callable[[BatchPolicy], Times]] = {
-    f"engine model, {name}": partial(serve, calls=CALLS, host_blocks=blocks, asynchronous=asynchronous)
+Host = tuple[Callable[[BatchPolicy], Times], dict[str, int]]
+"""Serves a burst, whose answers have so many tokens."""
+
+TOKENS = {str(call.call_id): tokens for call, _, tokens in CALLS}
+HOSTS: dict[str, Host] = {
+    f"engine model, {name}": (
+        partial(serve, calls=CALLS, host_blocks=blocks, asynchronous=asynchronous),
+        TOKENS,
+    )
     for name, blocks, asynchronous in (
         ("synchronous", 0, False),
         ("asynchronous", 0, True),
         ("with host memory", 1000, True),
     )
 }
+# Those that are refused by aborts are among the policies: none of them may lose a request.
+HOSTS["agent, by aborts"] = partial(serve_by_aborts, requests=REQUESTS), tokens_of(REQUESTS)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("host", HOSTS)
 def test_every_request_of_a_burst_ends_and_equal_views_give_equal_decisions(host: str, name: str) -> None:
     policy = Recorded(batch_policy(name))
-    seen = HOSTS[host](policy)
-    assert {id: tokens for id, (_, _, tokens) in seen.items()} == {c.call_id: n for c, _, n in CALLS}
+    serve_burst, tokens_by_id = HOSTS[host]
+    assert {id: tokens for id, (_, _, tokens) in serve_burst(policy).items()} == tokens_by_id
     again = batch_policy(name)
     assert [again.decide(view) for view in policy.views] == policy.decisions
     assert any(np.any(view.pinned) for view in policy.views)
@@ -40,7 +51,8 @@ def test_every_request_of_a_burst_ends_and_equal_views_give_equal_decisions(host
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("host", HOSTS)
 def test_equal_bursts_have_equal_times(host: str, name: str) -> None:
-    assert HOSTS[host](batch_policy(name)) == HOSTS[host](batch_policy(name))
+    serve_burst, _ = HOSTS[host]
+    assert serve_burst(batch_policy(name)) == serve_burst(batch_policy(name))
 
 
 @pytest.mark.parametrize("name", POLICIES)

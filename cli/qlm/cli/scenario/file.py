@@ -241,11 +241,11 @@ def _check_memory(instances: Sequence[InstanceConfig], costs: Fleet) -> None:
 
 
 def _check_offloading(file: ScenarioFile, instances: Sequence[InstanceConfig]) -> None:
-    without = [each.id for each in instances if each.batching is None]
+    without = [each.id for each in instances if each.engine_batching is None]
     if without and not file.limits.host_kv_write_through:
         raise ConfigError(
-            "limits.host_kv_write_through is false; expected true, or batching for all instances: only batch "
-            f"policies write KV blocks late, and {', '.join(without)} has none"
+            "limits.host_kv_write_through is false; expected true, or batching for the engines of all "
+            f"instances: only batch policies write KV blocks late, and {', '.join(without)} has none"
         )
 
 

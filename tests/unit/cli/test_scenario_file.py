@@ -172,8 +172,12 @@ def test_rules_of_offloading_arrive_in_engines(tmp_path: Path, written_through: 
     assert load_scenario(written(tmp_path, raw)).kv_offloading == wanted
 
 
-def test_without_a_batch_policy_blocks_are_not_written_late(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batching", [{}, {"batching": "edf", "batching_by": "aborts"}])
+def test_engines_without_a_batch_policy_write_no_blocks_late(
+    tmp_path: Path, batching: dict[str, str]
+) -> None:
     raw = copy.deepcopy(SOUND) | {"limits": {"host_kv_gib": 2, "host_kv_write_through": False}}
+    raw["instances"] = [each | batching for each in raw["instances"]]
     with pytest.raises(ConfigError, match=r"host_kv_write_through is false; .* has none"):
         load_scenario(written(tmp_path, raw))
 

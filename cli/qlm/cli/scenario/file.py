@@ -244,8 +244,8 @@ def _check_offloading(file: ScenarioFile, instances: Sequence[InstanceConfig]) -
     without = [each.id for each in instances if each.engine_batching is None]
     if without and not file.limits.host_kv_write_through:
         raise ConfigError(
-            "limits.host_kv_write_through is false; expected true, or batching for the engines of all "
-            f"instances: only batch policies write KV blocks late, and {', '.join(without)} has none"
+            "limits.host_kv_write_through is false; expected true, or batching for all engines: only batch "
+            f"policies write KV blocks late, and {', '.join(without)} has none"
         )
 
 

@@ -1,7 +1,6 @@
 """Shell of an agent in virtual time: executes its actions, and returns their results to it as events."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from qlm.agents.batching.policies.registry import batch_policy
@@ -94,7 +93,7 @@ class SimulatedAgent:
         self.core = Agent(
             self._holder, instance.kind, instance.models, settings, costs,
             gpu_time=gpu_time, waiting=services.waiting.models,
-            new_policy=partial(batch_policy, settings.batching),
+            new_policy=lambda: batch_policy(settings.batching),
         )  # fmt: skip
         self.host = SimulatedEngineHost(
             services.event_queue,
@@ -330,9 +329,8 @@ class SimulatedAgent:
             )
 
     def _schedule_after(self, seconds: float, do: Callable[[Any], None]) -> None:
-        self._event_queue.schedule(
-            self._event_queue.now_ns + round(seconds * 1e9), Rank.PERIODIC, self._entity, do
-        )
+        at_ns = self._event_queue.now_ns + round(seconds * 1e9)
+        self._event_queue.schedule(at_ns, Rank.PERIODIC, self._entity, do)
 
     def _set_timer(self, action: SetTimer) -> None:
         at_ns, now_ns = action.at_ns, self._event_queue.now_ns

@@ -52,7 +52,7 @@ async def test_a_download_is_cut_off_when_the_bucket_goes_away(
     tmp_path: Path, s3_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with world_at(tmp_path, s3_url, timeout_s=5.0) as world:
+    async with world_at(tmp_path, s3_url, timeout_s=20.0) as world:
         content = bytes(24 * MIB)
         id = await world.upload(content)
         received = 0

@@ -1,6 +1,5 @@
 """`batching_by: aborts`: the agent lets urgent requests go first on an engine that knows nothing of it."""
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support.flaky import wait_until
 from support.qlm_process import QlmProcess, serving
 from support.vllm_cpu import VllmServer, tiny_model
 
@@ -50,9 +50,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def an_urgent_request_goes_first(clients: Clients, tokens: int) -> list[dict[str, Any]]:
     """Fill both slots, let an urgent request come, and return the three answers."""
     late, soon = clients.asks("late", 900_000, tokens), clients.asks("soon", 600_000, tokens)
-    until = time.monotonic() + 30
-    while clients.running() < 2 and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: clients.running() == 2, "both slots are taken", timeout_s=30.0, pause_s=0.05)
     urgent = clients.asks("urgent", URGENT_MS, 20).result()
     assert not late.done() and not soon.done(), "the urgent one does not wait for an end"
     answers = [late.result(), soon.result(), urgent]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.registry import POLICIES
@@ -15,6 +16,7 @@ from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.request import Request
 from support.agent_bench import Bench, delivery_of, group_of
 from support.policy_engine import Recorded
+from support.requests import a_request
 
 
 class HostingBench(Bench):
@@ -92,3 +94,19 @@ class HostingBench(Bench):
     def phase(self, id: str) -> Phase | None:
         tracked = self.agent.state.requests.all.get(RequestId(id))
         return None if tracked is None else tracked.phase
+
+
+def due(id: str, seconds: float, bench: Bench, **other: Any) -> Request:
+    """Return a long request that is due so many seconds from now."""
+    fields: dict[str, Any] = {"max_tokens": 1000, "arrival_ns": bench.now_ns} | other
+    return a_request(id, deadline_ms=1000 * seconds, **fields)
+
+
+def full(batching: str = "edf") -> HostingBench:
+    """Return an agent whose two slots run requests due in 600 and 300 s, with three tokens each."""
+    bench = HostingBench(batching)
+    assert bench.arrive(due("late", 600, bench)) == ["late"]
+    assert bench.arrive(due("soon", 300, bench)) == ["soon"]
+    bench.tokens("late", 1, 2, 3)
+    bench.tokens("soon", 4, 5, 6)
+    return bench

@@ -1,56 +1,23 @@
 """An agent that hosts a batch policy: it aborts who is not to run, and resumes it later."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
 from qlm.agents.batching.decision import Decision
-from qlm.agents.batching.policies.registry import BY_ABORTS, batch_policy
-from qlm.agents.batching.pool import LOOKAHEAD, pool_of
+from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.view import View
 from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
-from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled
 from qlm.agents.core.request import PREEMPTIONS_MAX, Phase, TrackedRequest
 from qlm.agents.core.scheduling.hosting.host import BatchHost
-from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import (
-    AcquireLease,
-    Demote,
-    Pull,
-    PulledMessage,
     ReportParked,
     ReportResumed,
-    SwapModel,
 )
-from qlm.domain.fleet import EngineState
-from qlm.domain.ids import GroupId, RequestId
-from qlm.domain.ports.engine import EngineCall
-from qlm.domain.request import Request
-from qlm.domain.slo import ReadingSlo
-from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.timeline import Timeline
-from support.agent_bench import Bench, M, S, delivery_of, group_of
-from support.hosting_bench import HostingBench
+from qlm.domain.ids import RequestId
+from support.agent_bench import M, S, delivery_of
+from support.hosting_bench import HostingBench, due, full
 from support.policy_engine import Recorded
 from support.requests import a_request
-
-
-def due(id: str, seconds: float, bench: Bench, **other: object) -> Request:
-    """Return a long request that is due so many seconds from now."""
-    fields: dict[str, object] = {"max_tokens": 1000, "arrival_ns": bench.now_ns} | other
-    return a_request(id, deadline_ms=1000 * seconds, **fields)  # type: ignore[arg-type]
-
-
-def full(batching: str = "edf") -> HostingBench:
-    """Return an agent whose two slots run requests due in 600 and 300 s, with three tokens each."""
-    bench = HostingBench(batching)
-    assert bench.arrive(due("late", 600, bench)) == ["late"]
-    assert bench.arrive(due("soon", 300, bench)) == ["soon"]
-    bench.tokens("late", 1, 2, 3)
-    bench.tokens("soon", 4, 5, 6)
-    return bench
 
 
 def test_an_urgent_request_takes_the_slot_of_the_one_that_is_due_last_which_resumes_with_its_tokens() -> None:
@@ -300,162 +267,3 @@ def test_the_watchdog_looks_at_each_request_since_all_that_were_submitted_are_se
         bench.later(0.5)
         bench.tokens("fine", 1)
     assert bench.aborted() == ["stuck"]
-
-
-def test_a_view_has_the_requests_in_both_places_and_a_preempted_one_all_the_time() -> None:
-    bench = full()
-    bench.arrive(due("urgent", 20, bench))
-    view = bench.policy.views[-1]
-    assert view.ids == ("late", "soon", "urgent")
-    assert view.inside.tolist() == [True, True, False]
-    assert view.generated.tolist() == [3, 3, 0]
-    assert view.prompt.tolist() == [4, 4, 4]
-    assert view.blocks.tolist() == [1, 1, 0]
-    np.testing.assert_allclose(view.deadline_s - view.now_s, [600, 300, 20], atol=1)
-    assert (view.machine.kv_blocks, view.machine.seqs_max) == (253, 2)
-    bench.arrive(due("fourth", 25, bench))
-    assert bench.policy.views[-1].inside.tolist() == [True, True, False, False], "it still stops"
-    bench.send(GenerationEnded(call_id=bench.calls["late"].call.call_id, finish="abort"))
-    assert bench.phase("late") is Phase.CLOSING
-    bench.arrive(due("fifth", 800, bench))
-    view = bench.policy.views[-1]
-    assert dict(zip(view.ids, view.inside.tolist(), strict=True)) == {
-        "soon": True, "urgent": True, "fourth": False, "fifth": False, "late": False,
-    }  # fmt: skip
-    assert view.preemptions[view.ids.index("late")] == 1
-
-
-def reader(id: str, bench: Bench) -> Request:
-    request = a_request(id, arrival_ns=bench.now_ns, max_tokens=1000)
-    slo = ReadingSlo(ttft_ms=1000.0, tokens_per_s=4.0)
-    cls = replace(request.cls, slo=slo.label(), target_ms=1000.0)
-    return replace(request, slo=slo, cls=cls)
-
-
-def test_readers_advance_by_the_times_at_which_tokens_come() -> None:
-    bench = full()
-    arrival_ns = bench.now_ns
-    bench.arrive(reader("reader", bench))
-    assert bench.aborted() == ["late"]
-    assert bench.ends("late", "abort") == ["reader"]
-    timeline = Timeline(Reader(1.0, 4.0))
-    for tokens in (1, 1, 5, 2):
-        bench.later(0.7)
-        bench.tokens("reader", *range(tokens))
-        timeline.deliver(tokens, (bench.now_ns - arrival_ns) / 1e9)
-    bench.arrive(due("other", 500, bench))
-    view = bench.policy.views[-1]
-    row = view.ids.index("reader")
-    assert (view.rate[row], view.ttft_s[row], view.generated[row]) == (4.0, 1.0, 9)
-    assert timeline.late_s > 0
-    assert view.late_s[row] == pytest.approx(timeline.late_s)
-    assert view.late_sum_s[row] == pytest.approx(timeline.late_sum_s)
-    assert view.read_end_s[row] - view.arrival_s[row] == pytest.approx(timeline.read_end_s)
-
-
-def test_it_learns_the_lengths_of_answers_and_never_expects_more_than_the_limit() -> None:
-    bench = HostingBench("edf", seqs_max=1)
-    for n in range(40):
-        bench.arrive(a_request(f"r{n}", max_tokens=1000))
-        bench.tokens(f"r{n}", *range(20))
-        bench.ends(f"r{n}")
-    bench.arrive(a_request("runs", max_tokens=1000))
-    bench.arrive(a_request("short", max_tokens=5))
-    view = bench.policy.views[-1]
-    assert view.pace.answer_mean == pytest.approx((40 * 20 + 8 * 200) / 48)
-    assert view.left_mean[view.ids.index("short")] == 5
-
-
-def test_engines_get_objectives_only_if_they_host_the_policy() -> None:
-    def call(*, aborts: bool) -> EngineCall:
-        settings = AgentSettings(batching="edf", aborts=aborts)
-        return Bench(settings=settings).start(a_request("r", deadline_ms=60_000)).call
-
-    assert call(aborts=False).objective is not None
-    assert call(aborts=True).objective is None
-
-
-@pytest.mark.parametrize("name", BY_ABORTS[1:])
-def test_it_pulls_its_pool_and_not_more(name: str) -> None:
-    bench = HostingBench(name, seqs_max=20, kv_tokens=100_000)
-    pool = pool_of(name, bench.capacity, by_aborts=True)
-    assert pool == max(pool_of(name, bench.capacity), LOOKAHEAD)
-    request = a_request("r", deadline_ms=600_000, arrival_ns=bench.now_ns)
-    bench.queue(group_of(request, 1000))
-    came = 0
-    while pulls := bench.take(Pull):
-        for pull in pulls:
-            messages = tuple(
-                PulledMessage(delivery=delivery_of(each), request=each)
-                for each in (replace(request, id=RequestId(f"r{came + n}")) for n in range(pull.limit))
-            )
-            came += pull.limit
-            bench.send(Pulled(group=pull.group, limit=pull.limit, messages=messages))
-            for lease in bench.take(AcquireLease):
-                bench.log[lease.metadata.id] = []
-                bench.answer(lease.metadata, bench.granted())  # type: ignore[arg-type]
-    assert came == 20 + pool
-    running = 1 if name == "annealing" else 20  # the first came alone, and its batch is not over
-    assert bench.agent.state.requests.kv.running == running
-    assert bench.agent.status().parked == 20 + pool - running
-
-
-def test_less_urgent_requests_of_the_pool_keep_no_place_from_the_head() -> None:
-    bench = HostingBench("edf", seqs_max=1)
-    bench.arrive(due("runs", 500, bench))
-    bench.arrive(due("waits", 600, bench))
-    later, sooner = due("later", 700, bench), due("sooner", 20, bench)
-    bench.queue(group_of(later, name="later"))
-    assert not bench.take(Pull), "the pool is full"
-    bench.queue(group_of(sooner, name="sooner"))
-    assert [pull.group for pull in bench.take(Pull)] == [GroupId("sooner")]
-
-
-def test_late_requests_are_demoted_only_if_more_than_the_pool_wait() -> None:
-    bench = full()
-    bench.arrive(due("gone", 1, bench))
-    bench.arrive(due("gone too", 2, bench))
-    assert bench.aborted() == ["late"]
-    bench.later(30.0)
-    assert not bench.take(Demote) and bench.agent.state.requests.ready == 2
-    bench.arrive(due("more", 0.5, bench, arrival_ns=bench.now_ns - 60 * S))
-    bench.store_appends()
-    assert len(bench.take(Demote)) == 1
-
-
-def test_a_swap_begins_once_those_who_run_are_done_and_none_is_lost() -> None:
-    bench = full()
-    bench.arrive(due("waits", 900, bench))
-    bench.at_pace(token_s=0.1, service_s=1.0)
-    other = due("other", 3, bench, model="n", priority=-1)
-    bench.queue(group_of(other, name="other"))
-    bench.later(0.1)
-    bench.later(2.0)
-    assert sorted(bench.aborted()) == ["late", "soon"], "evicted for the other model"
-    assert bench.ends("late", "abort") == [], "none starts before a head that cannot wait"
-    bench.ends("soon", "abort")
-    bench.later(0.2)
-    bench.store_appends()
-    assert [swap.model for swap in bench.take(SwapModel)][-1:] == ["n"]
-    assert bench.agent.state.requests.all == {}
-
-
-def test_requests_of_the_pool_are_served_before_a_swap_that_can_wait() -> None:
-    bench = full()
-    bench.arrive(due("waits", 900, bench))
-    bench.queue(group_of(a_request("batch", model="n"), name="other"))
-    bench.later(10.0)
-    assert bench.aborted() == []
-    assert bench.ends("late") == ["waits"]
-
-
-def test_a_lost_engine_takes_what_runs_and_the_next_one_begins_anew() -> None:
-    bench = full()
-    bench.arrive(due("waits", 900, bench))
-    bench.send(EngineChanged(model=M, state=EngineState.FAILED, error="gone"))
-    bench.store_appends()
-    assert bench.agent.state.requests.all == {}, "returned to the queue"
-    bench.later(60.0)
-    bench.awake(M)
-    assert bench.arrive(due("new", 20, bench)) == ["new"]
-    assert bench.policy.views[-1].ids == ("new",)

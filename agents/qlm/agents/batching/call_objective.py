@@ -3,6 +3,7 @@
 from math import inf
 from typing import Final
 
+from qlm.agents.batching.readers import ReaderColumns
 from qlm.domain.ports.engine import CallObjective
 from qlm.domain.request import NS_PER_MS, PRIORITY_LIMIT, RequestMetadata
 from qlm.domain.slo import DeadlineSlo, ReadingSlo, TokenSlo
@@ -11,6 +12,18 @@ _RANK_BITS: Final = 48
 """Milliseconds since the epoch have fewer."""
 
 _NO_DEADLINE: Final = (1 << _RANK_BITS) - 1
+
+
+def begin_reader(readers: ReaderColumns, row: int, arrival_s: float, objective: CallObjective) -> None:
+    """Begin the row of the reader of a call, seconds after the origin of the host's times."""
+    readers.begin(
+        row,
+        arrival_s,
+        objective.ttft_s,
+        objective.tokens_per_s,
+        seen=objective.shown,
+        late_s=objective.late_s,
+    )
 
 
 def call_objective(request: RequestMetadata, shown: int) -> CallObjective:

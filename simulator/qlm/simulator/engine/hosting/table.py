@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from qlm.agents.batching.call_objective import begin_reader
 from qlm.agents.batching.readers import ReaderColumns
 from qlm.agents.batching.view import NO_READER, Flags, Floats, Ints
 from qlm.domain.ports.engine import CallObjective, EngineCall
@@ -71,14 +72,7 @@ class RequestTable:
         row = sequence.row = self._take()
         self._write(row, call, objective)
         self.pinned[row], self.copies[row] = sequence.pinned, NO_COPIES
-        self.readers.begin(
-            row,
-            self.seconds(objective.arrival_ns),
-            objective.ttft_s,
-            objective.tokens_per_s,
-            seen=objective.shown,
-            late_s=objective.late_s,
-        )
+        begin_reader(self.readers, row, self.seconds(objective.arrival_ns), objective)
 
     def remove(self, sequence: Sequence) -> None:
         """Take the row of a request back."""

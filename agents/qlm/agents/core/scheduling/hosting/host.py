@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from qlm.agents.batching.call_objective import call_objective
+from qlm.agents.batching.call_objective import begin_reader, call_objective
 from qlm.agents.batching.decision import BatchPolicy, Decision
 from qlm.agents.batching.pace import PaceMeter
 from qlm.agents.batching.readers import ReaderColumns
@@ -136,14 +136,7 @@ class BatchHost:
         row = self._free_rows.pop() if self._free_rows else len(self._members)
         self._members[tracked.id] = Member(tracked, row, objective)
         self._meter.arrived(tracked.request.prompt_tokens)
-        self._readers.begin(
-            row,
-            self._seconds(objective.arrival_ns),
-            objective.ttft_s,
-            objective.tokens_per_s,
-            seen=objective.shown,
-            late_s=objective.late_s,
-        )
+        begin_reader(self._readers, row, self._seconds(objective.arrival_ns), objective)
 
     def _forget(self, member: Member, now_ns: int) -> None:
         tracked = self._members.pop(member.tracked.id).tracked

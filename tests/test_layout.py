@@ -95,7 +95,7 @@ def test_one_function_ends_tasks() -> None:
         "broker/qlm/broker/sqlite/file.py": "a timer",
         "controller/qlm/controller/shell/loop.py": "a timer",
         "gateway/qlm/gateway/http/connections/half_open.py": "a timer",
-        "store/qlm/store/redis/batch.py": "futures, not tasks",
+        "store/qlm/store/redis/pipeline.py": "a timer",
         "cli/qlm/cli/runtime/serving.py": "a second signal; the tasks are being ended already",
         "broker/qlm/broker/rabbitmq/publisher.py": "the thread ends all its tasks just after that",
     }

@@ -17,7 +17,7 @@ from simulation.store_recorder import StoreRecorder
 from simulation.store_server import StoreServer
 
 _IN_ORDER: Final = "lease"
-"""Lease requests keep their order, as `store.redis.batch` sends them together."""
+"""Lease requests keep their order, as `store.redis.pipeline` sends them."""
 
 
 class _StoreLink:

@@ -30,7 +30,7 @@ def text_of(field: str, value: object) -> str:
     return value.strip()
 
 
-def number_of(field: str, value: object, *, whole: bool = False) -> float:
+def number_of(field: str, value: object, *, whole: bool = False) -> int | float:
     """Return a number as it stands; whole numbers stay int."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValueError(field, value, "a number")

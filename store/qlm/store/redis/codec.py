@@ -41,7 +41,8 @@ from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, R
 from qlm.domain.view import ClassView, RequestPosition
 from qlm.store.core.plans import mean_and_variance
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
-from qlm.store.redis.scripts import Argument, padded
+from qlm.store.redis.pipeline import Argument
+from qlm.store.redis.scripts import padded
 
 _READ = {b"reader", b"first_token_at"}
 

@@ -17,7 +17,8 @@ from qlm.store.core.limits import LIFETIMES_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec, plan_codec
 from qlm.store.redis.errors import readable, translated_errors
-from qlm.store.redis.scripts import Argument, Scripts, padded
+from qlm.store.redis.pipeline import Argument
+from qlm.store.redis.scripts import Scripts, padded
 
 END_CHUNK: Final = 64
 """Requests ended per script run: a run blocks every other client of Redis."""

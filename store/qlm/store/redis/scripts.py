@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
-from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
-from qlm.domain.errors import QlmError
 from qlm.domain.length_histogram import LENGTH_EDGES
 from qlm.domain.ports.clock import Clock
 from qlm.store.core.limits import NOTIFY_WITHIN, StoreLimits
 from qlm.store.redis.errors import translated_errors
+from qlm.store.redis.pipeline import Argument, ScriptPipeline
 
 TIME_DIGITS: Final = 20
 
 _CONSTANTS: Final = (
     f"local LENGTH_EDGES = {{ {', '.join(map(str, LENGTH_EDGES))} }}\nlocal NOTIFY_WITHIN = {NOTIFY_WITHIN}\n"
 )
-
-Argument = bytes | str | int
 
 
 def padded(time_ns: int) -> str:
@@ -45,9 +42,9 @@ class Scripts:
     """Scripts under one key prefix."""
 
     def __init__(
-        self, client: Redis, address: str, *, prefix: str, clock: Clock, limits: StoreLimits
+        self, pipeline: ScriptPipeline, address: str, *, prefix: str, clock: Clock, limits: StoreLimits
     ) -> None:
-        self._client = client
+        self._pipeline = pipeline
         self._address = address
         self._prefix = prefix
         self._clock = clock
@@ -77,52 +74,15 @@ class Scripts:
             StoreUnavailableError: Redis cannot be reached, or cannot write.
             StoreDataError: The script found damaged keys.
         """
-        answers = await self.try_each(name, calls, now_ns=now_ns)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return answers
-
-    async def try_each(
-        self, name: str, calls: Sequence[Sequence[Argument]], *, now_ns: int | None = None
-    ) -> list[Any]:
-        """Do as `run_each`, and return an error in the slot of each call that failed by itself.
-
-        Raises:
-            StoreUnavailableError: Redis cannot be reached, or cannot write.
-            StoreDataError: The only call found damaged keys.
-        """
         script = self._known.get(name) or self._known.setdefault(name, _load(name))
         header = self._header(self._clock.now_ns() if now_ns is None else now_ns)
+        whole = [(*header, *arguments) for arguments in calls]
         with translated_errors(self._address):
-            try:
-                answers = await self._evaluate(script, header, calls)
-            except NoScriptError:
-                await self._client.script_load(script.text)
-                answers = await self._evaluate(script, header, calls)
-        return [self._translated(answer) for answer in answers]
-
-    def _translated(self, answer: Any) -> Any:
-        if not isinstance(answer, RedisError):
-            return answer
-        try:
-            with translated_errors(self._address):
-                raise answer
-        except QlmError as error:
-            return error
-
-    async def _evaluate(
-        self, script: _Script, header: Sequence[Argument], calls: Sequence[Sequence[Argument]]
-    ) -> list[Any]:
-        if len(calls) == 1:
-            return [await self._client.evalsha(script.sha, 0, *header, *calls[0])]
-        # Not a transaction, so that Redis serves other clients between the runs. Loading the script first
-        # costs nothing if it is known, and otherwise all runs would fail.
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.script_load(script.text)
-        for arguments in calls:
-            pipeline.evalsha(script.sha, 0, *header, *arguments)
-        return (await pipeline.execute(raise_on_error=False))[1:]
+            answers = await self._pipeline.run(script.text, script.sha, whole)
+            for answer in answers:
+                if isinstance(answer, RedisError):
+                    raise answer
+        return answers
 
     def _header(self, now_ns: int) -> tuple[Argument, ...]:
         return (

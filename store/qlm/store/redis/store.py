@@ -66,13 +66,13 @@ from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec, plan_codec
 from qlm.store.redis.api_keys import RedisApiKeys
-from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
 from qlm.store.redis.output_logs import RedisOutputLogs
+from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.scripts import Scripts
 from qlm.store.redis.server_settings import eviction_warnings
@@ -131,11 +131,10 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
         client = Redis(connection_pool=self._pool)
         self._listener = Redis.from_url(url, **timeouts)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
-        scripts = Scripts(client, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
+        self._pipeline = ScriptPipeline(self._listener.connection_pool.make_connection, reply_timeout_s)
+        scripts = Scripts(self._pipeline, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
         super().__init__(client, scripts, prefix=prefix, address=address)
         self._puts = asyncio.Semaphore(PUTS_MAX)
-        self._enqueues = Batched(self._scripts, "enqueue")
-        self._leases = Batched(self._scripts, "lease")
 
     def mark(self) -> RedisMark:
         """Return this Redis as bearer of the mark of its deployment."""
@@ -158,7 +157,9 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
         self, metadata: RequestMetadata, watcher: GatewayId | None = None, incarnation: int | None = None
     ) -> Enqueued:
         expected = "" if incarnation is None else incarnation
-        answer = await self._enqueues.run(*codec.metadata_arguments(metadata), watcher or "", expected)
+        answer = await self._scripts.run(
+            "enqueue", *codec.metadata_arguments(metadata), watcher or "", expected
+        )
         if answer is None and incarnation is not None:
             raise StoreEmptiedError(incarnation)
         created, reply = answer
@@ -196,7 +197,7 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
 
     async def lease(self, metadata: RequestMetadata, holder: Holder, group: GroupId | None) -> LeaseAnswer:
         arguments = (*codec.metadata_arguments(metadata), holder.instance, holder.session, group or "")
-        answer = await self._leases.run(*arguments)
+        answer = await self._scripts.run("lease", *arguments)
         with readable():
             return codec.read_lease_answer(answer, holder)
 
@@ -328,6 +329,7 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
 
     async def close(self) -> None:
         await self._feed.close()
+        await self._pipeline.close()
         await self._listener.aclose()
         await self._client.aclose()
         await self._pool.aclose()

@@ -1,0 +1,223 @@
+"""Script calls of many callers over one connection to Redis: sent at once, answered in the order of sending.
+
+A call takes less than half of the processor time that one of redis-py's client takes (36 µs alone, 16 with
+four at a time, for 70 and 50): it borrows no connection from a pool and sets no time limit. Calls of the same
+moment share a write. redis-py still connects: address, TLS, password, protocol.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
+
+from qlm.domain.shell.tasks import end_tasks
+
+Argument = bytes | str | int
+
+# The type that hiredis declares has one argument only.
+_packed: Final = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+
+_UNREAD_S: Final = 0.1
+"""Time to read what has been answered, after which silence counts as such."""
+
+_CLOSED: Final = "this client is closed"
+
+
+class ScriptPipeline:
+    """One connection for calls of scripts; the first call connects, and the first one after a loss.
+
+    If Redis answers nothing for `reply_timeout_s` although a call waits, the connection is dropped, and all
+    calls that wait fail. Nothing is sent twice, so a failed call may have been carried out.
+    """
+
+    def __init__(self, connection: Callable[[], AbstractConnection], reply_timeout_s: float) -> None:
+        """Prepare.
+
+        Args:
+            connection: Makes a connection that is not open yet.
+            reply_timeout_s: Longest time without an answer.
+        """
+        self._make = connection
+        self._reply_timeout_s = reply_timeout_s
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[_Link] | None = None
+        self._closed = False
+
+    async def run(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Run a script for each of some arguments; return the answers, or the errors of Redis in their place.
+
+        Raises:
+            RedisError: The connection cannot be had, or was lost before all answers.
+            OSError: The same.
+        """
+        if not calls:
+            return []
+        link = self._link
+        if link is None or link.broken:
+            link = await self._connect()
+        answers = await link.evaluate(text, sha, calls)
+        missing = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        if missing:  # Redis has dropped its scripts
+            link.loaded.discard(sha)
+            again = await link.evaluate(text, sha, [calls[at] for at in missing])
+            for at, answer in zip(missing, again, strict=True):
+                answers[at] = answer
+        return answers
+
+    async def close(self) -> None:
+        """Close the connection; calls that wait fail."""
+        self._closed = True
+        if self._connecting is not None:
+            await end_tasks([self._connecting])
+        if self._link is not None:
+            await self._link.close()
+
+    async def _connect(self) -> "_Link":
+        """Connect, or wait for the attempt under way."""
+        if self._closed:
+            raise ConnectionError(_CLOSED)
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connected())
+            self._connecting.add_done_callback(self._attempted)
+        try:
+            return await asyncio.shield(self._connecting)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise ConnectionError(_CLOSED) from None
+            raise
+
+    async def _connected(self) -> "_Link":
+        connection = self._make()
+        await connection.connect()  # type: ignore[no-untyped-call]
+        self._link = _Link(connection, self._reply_timeout_s)
+        return self._link
+
+    def _attempted(self, task: "asyncio.Task[_Link]") -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # those that waited have it
+
+
+class _Link:
+    """Open connection.
+
+    Attributes:
+        broken: It is lost.
+        loaded: Digests of the scripts that were sent on it.
+    """
+
+    def __init__(self, connection: AbstractConnection, reply_timeout_s: float) -> None:
+        self.broken = False
+        self.loaded: set[str] = set()
+        self._connection = connection
+        self._reply_timeout_s = reply_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._answered_s = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._reader = self._loop.create_task(self._read())
+
+    async def evaluate(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Send calls, and wait for their answers; errors of single calls are among these."""
+        loading = None
+        if sha not in self.loaded:
+            self.loaded.add(sha)
+            loading = self._send(("SCRIPT", "LOAD", text))  # it is answered before the calls
+        waiting = [self._send(("EVALSHA", sha, 0, *arguments)) for arguments in calls]
+        answers = [await _answer(each) for each in waiting]
+        if loading is not None and (error := loading.exception()) is not None:  # why there is no such script
+            self.loaded.discard(sha)
+            return [error for _ in answers]
+        return answers
+
+    async def close(self) -> None:
+        self._break(ConnectionError(_CLOSED))
+        await end_tasks([self._reader])
+        await self._connection.disconnect(nowait=True)
+
+    def _send(self, command: tuple[Argument, ...]) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        if self.broken:
+            answer.set_exception(ConnectionError("the connection was lost"))
+            return answer
+        if not self._waiting:
+            self._answered_s = self._loop.time()
+            if self._watch is None:
+                self._watch = self._loop.call_later(self._reply_timeout_s, self._look)
+        self._waiting.append(answer)
+        self._writer.write(_packed(command))
+        return answer
+
+    @property
+    def _writer(self) -> asyncio.StreamWriter:
+        # redis-py's own way to send waits for the connection, with a time limit for each command.
+        writer = self._connection._writer
+        assert writer is not None, "it is open until it breaks"
+        return writer
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                try:
+                    answer = await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+                except ResponseError as error:
+                    self._settle(error)
+                else:
+                    self._settle(answer)
+        except (RedisError, OSError) as error:
+            lost = error
+        except Exception as error:  # an answer that cannot be parsed, say
+            lost = ConnectionError(repr(error))
+        self._break(lost)
+        await self._connection.disconnect(nowait=True)
+
+    def _settle(self, answer: Any) -> None:
+        self._answered_s = self._loop.time()
+        waiting = self._waiting.popleft()
+        if waiting.done():  # its caller was cancelled
+            return
+        if isinstance(answer, Exception):
+            waiting.set_exception(answer)
+            waiting.exception()  # perhaps nobody waits for it
+        else:
+            waiting.set_result(answer)
+
+    def _look(self, again: bool = False) -> None:
+        """Drop the connection if nothing was answered in time."""
+        self._watch = None
+        if not self._waiting:
+            return
+        left_s = self._answered_s + self._reply_timeout_s - self._loop.time()
+        if left_s > 0:
+            self._watch = self._loop.call_later(left_s, self._look)
+        elif not again:  # the answers may be here, and this loop was too busy to read them
+            self._watch = self._loop.call_later(_UNREAD_S, self._look, True)
+        else:
+            self._break(TimeoutError(f"no answer within {self._reply_timeout_s:g} s"))
+            self._writer.transport.abort()  # wakes the reader, which disconnects
+
+    def _break(self, error: Exception) -> None:
+        self.broken = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if not each.done():
+                each.set_exception(error)
+                each.exception()
+
+
+async def _answer(waiting: asyncio.Future[Any]) -> Any:
+    """Return the answer, or the error of this call alone."""
+    try:
+        return await waiting
+    except (ConnectionError, TimeoutError):
+        raise
+    except RedisError as error:
+        return error

@@ -1,0 +1,157 @@
+"""Script calls over one connection to Redis: order, single errors, silence, losses, cancelled callers."""
+
+import asyncio
+import hashlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection, Connection
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from qlm.store.redis.pipeline import ScriptPipeline
+from support.redis import RedisServer, running_redis
+
+ECHO = "return ARGV[1]"
+FAILS = "if ARGV[1] == 'bad' then return redis.error_reply('ERR no') end return ARGV[1]"
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+async def _run(pipeline: ScriptPipeline, text: str, *arguments: str) -> list[object]:
+    return await pipeline.run(text, _sha(text), [(each,) for each in arguments])
+
+
+@asynccontextmanager
+async def _pipeline(server: RedisServer, reply_timeout_s: float = 5.0) -> AsyncIterator[ScriptPipeline]:
+    client = Redis.from_url(server.url)
+    pipeline = ScriptPipeline(client.connection_pool.make_connection, reply_timeout_s)
+    try:
+        yield pipeline
+    finally:
+        await pipeline.close()
+        await client.aclose()
+
+
+@contextmanager
+def _stopped(server: RedisServer) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+async def _connections(server: RedisServer) -> int:
+    async with Redis.from_url(server.url) as client:
+        return int((await client.info("clients"))["connected_clients"])
+
+
+async def test_many_callers_share_one_connection_and_get_their_own_answers(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        before = await _connections(redis_server)
+        answers = await asyncio.gather(*(_run(pipeline, ECHO, str(n), f"{n}b") for n in range(500)))
+        assert answers == [[str(n).encode(), f"{n}b".encode()] for n in range(500)]
+        assert await _connections(redis_server) == before + 1
+
+
+async def test_no_calls_have_no_answers(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        assert await _run(pipeline, ECHO) == []
+
+
+async def test_a_call_that_fails_fails_alone(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        first, bad, last = await _run(pipeline, FAILS, "1", "bad", "2")
+        assert (first, last) == (b"1", b"2")
+        assert isinstance(bad, ResponseError) and "no" in str(bad)
+
+
+async def test_a_script_that_redis_refuses_says_why(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        for _ in range(2):
+            (answer,) = await _run(pipeline, "this is no Lua", "1")
+            assert isinstance(answer, ResponseError) and "compiling" in str(answer)
+        assert await _run(pipeline, ECHO, "2") == [b"2"]
+
+
+async def test_a_cancelled_caller_leaves_the_answers_of_others_in_place(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        with _stopped(redis_server):
+            calls = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(3)]
+            await asyncio.sleep(0)
+            calls[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calls[1]
+        assert await calls[0] == [b"0"] and await calls[2] == [b"2"]
+
+
+async def test_a_silent_redis_fails_all_that_wait_and_is_asked_anew(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server, reply_timeout_s=0.2) as pipeline:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        with _stopped(redis_server):
+            begun = time.monotonic()
+            calls = [_run(pipeline, ECHO, str(n)) for n in range(3)]
+            failed = await asyncio.gather(*calls, return_exceptions=True)
+            assert time.monotonic() - begun < 2
+            assert [type(each) for each in failed] == [TimeoutError] * 3
+        assert await _run(pipeline, ECHO, "4") == [b"4"]
+
+
+async def test_answers_that_the_loop_was_too_busy_to_read_are_no_silence(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server, reply_timeout_s=0.1) as pipeline:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        call = asyncio.create_task(_run(pipeline, ECHO, "1"))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # a loop that does something else
+        assert await call == [b"1"]
+
+
+async def test_a_lost_connection_fails_what_waits_and_the_next_call_connects() -> None:
+    with running_redis() as server:
+        async with _pipeline(server) as pipeline:
+            assert await _run(pipeline, ECHO, "0") == [b"0"]
+            os.kill(server.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
+            await asyncio.sleep(0)
+            server.kill()
+            with pytest.raises(ConnectionError):
+                await waiting
+            with pytest.raises(ConnectionError):
+                await _run(pipeline, ECHO, "2")
+            server.start()
+            assert await _run(pipeline, ECHO, "3") == [b"3"]
+
+
+async def test_nothing_is_called_after_the_end(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        with _stopped(redis_server):
+            waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
+            await asyncio.sleep(0)
+            await pipeline.close()
+            with pytest.raises(ConnectionError, match="closed"):
+                await waiting
+        with pytest.raises(ConnectionError, match="closed"):
+            await _run(pipeline, ECHO, "2")
+
+
+async def test_a_redis_that_is_away_is_tried_once_for_all_callers() -> None:
+    tried = list[AbstractConnection]()
+
+    def connection() -> AbstractConnection:
+        tried.append(Connection(port=1))
+        return tried[-1]
+
+    pipeline = ScriptPipeline(connection, 1.0)
+    calls = [_run(pipeline, ECHO, str(n)) for n in range(5)]
+    failed = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in failed] == [ConnectionError] * 5 and len(tried) == 1
+    await pipeline.close()

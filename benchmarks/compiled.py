@@ -7,6 +7,7 @@ reads: so an edit is never hidden by old compiled code, and nothing else needs c
 Needs the development set and a C compiler, and setuptools from Python 3.12 on.
 """
 
+import ast
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -26,19 +28,20 @@ PARTS: Final = (
 )  # fmt: skip
 
 HOT: Final = (
-    "agents/core/**/*.py", "controller/core/**/*.py", "domain/*.py", "domain/ports/engine.py",
-    "gateway/core/admission.py", "planner/baselines/*.py", "planner/problem.py", "rct_estimator/**/*.py",
-    "simulator/cluster/*.py", "simulator/engine/*.py", "store/core/*.py",
+    "agents/core/**/*.py", "domain/*.py", "rct_estimator/*.py", "simulator/*.py", "simulator/cluster/*.py",
+    "simulator/engine/*.py", "store/core/*.py",
 )  # fmt: skip
 """Patterns of modules whose code runs for each request or decision. The interpreter runs the rest."""
 
-COLD: Final = frozenset({"__init__.py", "values.py", "controller.py", "side_effects.py"})
+COLD: Final = frozenset({"__init__.py", "values.py", "side_effects.py"})
 """File names that match but are not compiled.
 
-mypyc cannot compile `domain.values`, which sets an attribute on a function, nor
-`simulator.cluster.controller`, which has a runtime-checkable protocol. `agents.core.side_effects`, a generic
-dataclass with slots, fails when it is imported.
+mypyc cannot compile `domain.values`, which sets an attribute on a function. `agents.core.side_effects`, a
+generic dataclass with slots, fails when it is imported.
 """
+
+COLD_WORDS: Final = ("pydantic", "runtime_checkable")
+"""Modules with one of these are not compiled: mypyc supports neither."""
 
 SETUP: Final = """\
 import sys
@@ -87,8 +90,49 @@ def hot_modules() -> list[tuple[str, str]]:
     for pattern in HOT:
         part, _, inside = pattern.partition("/")
         paths = sorted((ROOT / part / "qlm" / part).glob(inside))
-        found += [(part, str(path.relative_to(ROOT / part))) for path in paths if path.name not in COLD]
+        found += [(part, str(path.relative_to(ROOT / part))) for path in paths if _is_hot(path)]
     return found
+
+
+def _is_hot(path: Path) -> bool:
+    text = path.read_text("utf-8")
+    return path.name not in COLD and not any(word in text for word in COLD_WORDS)
+
+
+def inherited() -> dict[str, set[str]]:
+    """Return the classes of modules to compile, by path, that have subclasses in other modules.
+
+    The bases of these that are compiled belong to them.
+    """
+    hot = {module for _, module in hot_modules()}
+    bases = dict[tuple[str, str], set[tuple[str, str]]]()
+    for part in PARTS:
+        for path in (ROOT / part / "qlm").rglob("*.py"):
+            module = str(path.relative_to(ROOT / part))
+            bases |= {(module, name): of for name, of in _bases(ast.parse(path.read_text("utf-8")), module)}
+    waiting = [base for (module, _), of in bases.items() if module not in hot for base in of]
+    found: dict[str, set[str]] = {}
+    while waiting:
+        module, name = waiting.pop()
+        if module in hot and name not in found.setdefault(module, set()):
+            found[module].add(name)
+            waiting += bases.get((module, name), ())
+    return {module: names for module, names in found.items() if names}
+
+
+def _bases(tree: ast.Module, module: str) -> Iterator[tuple[str, set[tuple[str, str]]]]:
+    """Yield each class of a module, and path and name of its bases."""
+    nodes = list(ast.walk(tree))
+    known = {node.name: (module, node.name) for node in nodes if isinstance(node, ast.ClassDef)}
+    known |= {
+        alias.asname or alias.name: (f"{node.module.replace('.', '/')}.py", alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    for node in (each for each in nodes if isinstance(each, ast.ClassDef)):
+        names = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+        yield node.name, {known[name.id] for name in names if isinstance(name, ast.Name) and name.id in known}
 
 
 def key() -> str:
@@ -113,10 +157,12 @@ def _compile(folder: Path) -> None:
             raise SystemExit(
                 "benchmarks.compiled: the sources changed while they were copied; please run it again"
             )
-        modules = [module for _, module in hot_modules()]
+        modules, bases = [module for _, module in hot_modules()], inherited()
         for module in modules:
-            source = (tree / module).read_text("utf-8")
-            (tree / module).write_text(with_values_written_out(source), "utf-8")
+            source = with_subclasses(
+                with_values_written_out((tree / module).read_text("utf-8")), bases.get(module)
+            )
+            (tree / module).write_text(source, "utf-8")
         (tree / "mypy.ini").write_text(MYPY)
         (tree / "setup.py").write_text(SETUP)
         command = [sys.executable, "setup.py", *modules]
@@ -139,6 +185,17 @@ def with_values_written_out(source: str) -> str:
         return f"@dataclasses.dataclass(slots=True, unsafe_hash=True, {kind})"
 
     return VALUE.sub(written_out, source).replace(IMPORT, "import dataclasses")
+
+
+def with_subclasses(source: str, names: Collection[str] | None) -> str:
+    """Let classes that are not compiled inherit from these, which mypyc forbids otherwise."""
+    if not names:
+        return source
+    classes = re.compile(rf"^((?:@.*\n)*)class ({'|'.join(sorted(names))})\b", re.MULTILINE)
+    decorated = classes.sub(r"@mypyc_attr(allow_interpreted_subclasses=True)\n\1class \2", source)
+    first = re.search(r"^(?:import|from) ", decorated, re.MULTILINE)
+    at = first.start() if first else 0
+    return f"{decorated[:at]}from mypy_extensions import mypyc_attr\n{decorated[at:]}"
 
 
 if __name__ == "__main__":

@@ -44,6 +44,33 @@ def test_modules_that_cannot_be_compiled_are_left_out() -> None:
     assert ("domain", "qlm/domain/request.py") in compiled.hot_modules()
 
 
+def test_modules_with_what_mypyc_does_not_support_are_left_out(tree: Path) -> None:
+    folder = tree / "domain" / "qlm" / "domain"
+    for name, text in (("model", "import pydantic\n"), ("port", "@runtime_checkable\n"), ("plain", "")):
+        (folder / f"{name}.py").write_text(text)
+    assert compiled.hot_modules() == [("domain", "qlm/domain/plain.py")]
+
+
+def test_compiled_bases_of_other_classes_are_found(tree: Path) -> None:
+    (tree / "domain" / "qlm" / "domain" / "deep.py").write_text("class Deep: ...\nclass Own(Deep): ...\n")
+    base = "from qlm.domain.deep import Deep\nclass Base(Deep, Generic[T]): ...\nclass Leaf(Base): ...\n"
+    (tree / "store" / "qlm" / "store" / "core").mkdir()
+    (tree / "store" / "qlm" / "store" / "core" / "base.py").write_text(base)
+    outside = "from qlm.store.core.base import Base as Known\nclass Here(Known[int]): ...\n"
+    (tree / "cli" / "qlm" / "cli" / "outside.py").write_text(outside)
+    assert compiled.inherited() == {"qlm/store/core/base.py": {"Base"}, "qlm/domain/deep.py": {"Deep"}}
+
+
+def test_classes_with_other_subclasses_say_so() -> None:
+    source = '"""A module."""\n\nimport os\n\n@dataclass\nclass A:\n    pass\n\n\nclass Ab(A):\n    pass\n'
+    attribute = "@mypyc_attr(allow_interpreted_subclasses=True)\n"
+    expected = source.replace("import os", "from mypy_extensions import mypyc_attr\nimport os")
+    assert compiled.with_subclasses(source, {"A"}) == expected.replace(
+        "@dataclass\n", f"{attribute}@dataclass\n"
+    )
+    assert compiled.with_subclasses(source, None) == source
+
+
 def test_keywords_with_defaults_follow_those_without() -> None:
     """As mypyc wants it."""
     for part, module in compiled.hot_modules():

@@ -1,17 +1,21 @@
 """Subscriptions over Redis that reconnect."""
 
 import asyncio
+import builtins
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Final, Generic, TypeVar
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakSet
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, RedisError
 
 from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
+from qlm.domain.shell.tasks import end_tasks
 
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to connect, seconds; the last one repeats."""
@@ -59,15 +63,16 @@ class RedisFeed:
             self._open.add(pubsub)
             try:
                 await pubsub.subscribe(channel)
-                async for messages in _batches(pubsub, self._quiet_max_s):
-                    failures = 0
-                    if messages is None:
-                        yield await standing()
-                        continue
-                    if items := [item for message in messages for item in reader.items(message)]:
-                        yield items
-                    if reader.missed():
-                        yield await standing()
+                async with aclosing(_batches(pubsub, self._quiet_max_s)) as batches:
+                    async for messages in batches:
+                        failures = 0
+                        if messages is None:
+                            yield await standing()
+                            continue
+                        if items := [item for message in messages for item in reader.items(message)]:
+                            yield items
+                        if reader.missed():
+                            yield await standing()
             except (RedisError, OSError, StoreUnavailableError, UndecodableDataError):
                 if not self._closed:
                     await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
@@ -122,23 +127,50 @@ async def _close(pubsub: PubSub) -> None:
         await pubsub.aclose()  # type: ignore[no-untyped-call]
 
 
-async def _batches(pubsub: PubSub, quiet_max_s: float) -> AsyncIterator[list[bytes] | None]:
+async def _batches(pubsub: PubSub, quiet_max_s: float) -> AsyncGenerator[list[bytes] | None]:
     """Gather messages that arrive together; None means that the subscription is live (again)."""
-    data: list[bytes] = []
-    pinged = False
-    while True:
-        message = await pubsub.get_message(timeout=0.0 if data else quiet_max_s)
-        if message is None and not data:
-            if pinged:
-                raise ConnectionError(f"no reply to a ping in {quiet_max_s:g} s")
+    connection = cast("AbstractConnection | None", pubsub.connection)
+    if connection is None:
+        raise ConnectionError("the subscription was closed")
+    arrived: asyncio.Queue[Any] = asyncio.Queue(BATCH_MAX)
+    reader = asyncio.get_running_loop().create_task(_read(connection, arrived))
+    try:
+        while True:
+            data = list[bytes]()
+            for response in await _next(pubsub, arrived, quiet_max_s):
+                if isinstance(response, Exception):
+                    raise response
+                kind = response[0] if isinstance(response, list) else None
+                if kind == b"message":
+                    data.append(response[2])
+                elif kind == b"subscribe":
+                    yield None
+            if data:
+                yield data
+    finally:
+        await end_tasks([reader])
+
+
+async def _next(pubsub: PubSub, arrived: asyncio.Queue[Any], quiet_max_s: float) -> list[Any]:
+    """Wait for responses, and ask for one of a connection that is silent."""
+    for pinged in (False, True):
+        with suppress(builtins.TimeoutError):
+            async with asyncio.timeout(quiet_max_s):
+                return [await arrived.get(), *(arrived.get_nowait() for _ in range(arrived.qsize()))]
+        if not pinged:
             await pubsub.ping()
-            pinged = True
-            continue
-        pinged = False
-        if message is not None and message["type"] == "message":
-            data.append(message["data"])
-        if data and (message is None or len(data) >= BATCH_MAX):
-            yield data
-            data = []
-        if message is not None and message["type"] == "subscribe":
-            yield None
+    raise ConnectionError(f"no reply to a ping in {quiet_max_s:g} s")
+
+
+async def _read(connection: AbstractConnection, arrived: asyncio.Queue[Any]) -> None:
+    """Pass on responses, and the error that ends them.
+
+    `PubSub.get_message` would set a timer for each message, and another one to learn that it was the last.
+    """
+    try:
+        while True:
+            await arrived.put(
+                await connection.read_response(disable_decoding=True, timeout=math.inf, push_request=True)
+            )
+    except Exception as error:
+        await arrived.put(error)

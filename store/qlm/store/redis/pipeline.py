@@ -25,6 +25,9 @@ _packed: Final = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_co
 _UNREAD_S: Final = 0.1
 """Time to read what has been answered, after which silence counts as such."""
 
+READER: Final = "answers of Redis"
+"""Name of the task that reads, from the first call until `close`."""
+
 _CLOSED: Final = "this client is closed"
 
 
@@ -120,7 +123,7 @@ class _Link:
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._answered_s = 0.0
         self._watch: asyncio.TimerHandle | None = None
-        self._reader = self._loop.create_task(self._read())
+        self._reader = self._loop.create_task(self._read(), name=READER)
 
     async def evaluate(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Send calls, and wait for their answers; errors of single calls are among these."""

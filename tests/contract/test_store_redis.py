@@ -101,7 +101,9 @@ async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
     await store.close()
 
 
-@pytest.mark.parametrize("query", ["?socket_timeout=soon", "?colour=red", "?ssl_cert_reqs=7&protocol=x"])
+@pytest.mark.parametrize(
+    "query", ["?socket_timeout=soon", "?colour=red", "?ssl_cert_reqs=7&protocol=x", "?timeout=3"]
+)
 def test_an_address_with_unknown_parameters_is_shown_without_its_password(query: str) -> None:
     with pytest.raises(InvalidValueError, match="store is 'redis://") as caught:
         RedisStore(f"redis://u:secret@h:6379/0{query}", SystemClock())

@@ -1,6 +1,8 @@
 """Script calls over one connection to Redis: order, single errors, silence, losses, cancelled callers."""
 
 import asyncio
+import builtins
+import errno
 import hashlib
 import os
 import signal
@@ -9,11 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+import uvloop
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection, Connection
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
-from qlm.store.redis.pipeline import ScriptPipeline
+from qlm.store.redis.pipeline import READER, ScriptPipeline
 from support.redis import RedisServer, running_redis
 
 ECHO = "return ARGV[1]"
@@ -81,6 +84,27 @@ async def test_a_script_that_redis_refuses_says_why(redis_server: RedisServer) -
         assert await _run(pipeline, ECHO, "2") == [b"2"]
 
 
+async def test_an_argument_that_cannot_be_sent_disturbs_no_other_call(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        calls = [_run(pipeline, ECHO, "1"), _run(pipeline, ECHO, "2", "\ud800"), _run(pipeline, ECHO, "3")]
+        first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+        assert (first, last) == ([b"1"], [b"3"])
+        assert isinstance(refused, DataError)
+
+
+async def test_scripts_that_redis_dropped_are_loaded_again(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline, Redis.from_url(redis_server.url) as client:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        await client.script_flush()
+        assert await _run(pipeline, ECHO, "1", "2") == [b"1", b"2"]
+
+
+async def test_a_refused_load_hides_no_answer(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline, Redis.from_url(redis_server.url) as client:
+        await client.script_load(ECHO)
+        assert await pipeline.run("this is no Lua", _sha(ECHO), [("1",)]) == [b"1"]
+
+
 async def test_a_cancelled_caller_leaves_the_answers_of_others_in_place(redis_server: RedisServer) -> None:
     async with _pipeline(redis_server) as pipeline:
         assert await _run(pipeline, ECHO, "0") == [b"0"]
@@ -141,6 +165,72 @@ async def test_nothing_is_called_after_the_end(redis_server: RedisServer) -> Non
                 await waiting
         with pytest.raises(ConnectionError, match="closed"):
             await _run(pipeline, ECHO, "2")
+
+
+def test_a_reset_fails_what_is_sent_before_the_reader_sees_it() -> None:
+    """In uvloop, which production uses, writing to a closed socket raises."""
+
+    async def calls(server: RedisServer) -> list[object]:
+        async with _pipeline(server) as pipeline:
+            assert await _run(pipeline, ECHO, "0") == [b"0"]
+            os.kill(server.pid, signal.SIGSTOP)
+            waiting = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(20)]
+            await asyncio.sleep(0)
+            server.kill()
+            while not waiting[0].done():
+                waiting.append(asyncio.create_task(_run(pipeline, ECHO, "more")))
+                await asyncio.sleep(0)
+            return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+    with running_redis() as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert {type(each) for each in runner.run(calls(server))} == {ConnectionError}
+
+
+async def test_a_socket_that_times_out_is_a_lost_connection(redis_server: RedisServer) -> None:
+    connections = list[Connection]()
+
+    def connection() -> AbstractConnection:
+        connections.append(Connection(port=redis_server.port))
+        return connections[-1]
+
+    pipeline = ScriptPipeline(connection, 5.0)
+    assert await _run(pipeline, ECHO, "0") == [b"0"]
+    with _stopped(redis_server):
+        waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
+        await asyncio.sleep(0)
+        stream = connections[0]._reader
+        assert stream is not None
+        stream.set_exception(builtins.TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+        with pytest.raises(ConnectionError, match="timed out"):
+            await waiting
+    assert await _run(pipeline, ECHO, "2") == [b"2"]
+    await pipeline.close()
+
+
+async def test_a_cancelled_reader_fails_what_waits_and_the_next_call_connects(
+    redis_server: RedisServer,
+) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        assert await _run(pipeline, ECHO, "0") == [b"0"]
+        (reader,) = (each for each in asyncio.all_tasks() if each.get_name() == READER)
+        with _stopped(redis_server):
+            waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
+            await asyncio.sleep(0)
+            reader.cancel()
+            with pytest.raises(ConnectionError):
+                await waiting
+        assert await _run(pipeline, ECHO, "2") == [b"2"]
+
+
+async def test_the_end_fails_those_that_wait_for_a_connection(redis_server: RedisServer) -> None:
+    async with _pipeline(redis_server) as pipeline:
+        with _stopped(redis_server):
+            waiting = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(2)]
+            await asyncio.sleep(0)
+            await pipeline.close()
+            for each in waiting:
+                with pytest.raises(ConnectionError, match="closed"):
+                    await each
 
 
 async def test_a_redis_that_is_away_is_tried_once_for_all_callers() -> None:

@@ -290,6 +290,6 @@ async def plant(
         await file.close()
     expected = (asyncio.CancelledError, InstanceHeldError)  # the latter is awaited by the test
     assert [r for r in results if r is not None and not isinstance(r, expected)] == []
-    # A store that was given is closed by whoever gave it.
+    # A store in Redis was given, and is closed by whoever gave it.
     left = {each for each in asyncio.all_tasks() - before if each.get_name() != READER}
     assert not left, f"tasks outlived their owner: {left}"

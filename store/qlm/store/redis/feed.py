@@ -3,7 +3,6 @@
 import asyncio
 import builtins
 import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final, Generic, TypeVar, cast
@@ -16,6 +15,7 @@ from redis.exceptions import ConnectionError, RedisError
 
 from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
 from qlm.domain.shell.tasks import end_tasks
+from qlm.store.redis.pipeline import next_response
 
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to connect, seconds; the last one repeats."""
@@ -169,8 +169,6 @@ async def _read(connection: AbstractConnection, arrived: asyncio.Queue[Any]) -> 
     """
     try:
         while True:
-            await arrived.put(
-                await connection.read_response(disable_decoding=True, timeout=math.inf, push_request=True)
-            )
+            await arrived.put(await next_response(connection, push=True))
     except Exception as error:
         await arrived.put(error)

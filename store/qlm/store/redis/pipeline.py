@@ -13,7 +13,15 @@ from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import (
+    ConnectionError,
+    DataError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 
 from qlm.domain.shell.tasks import end_tasks
 
@@ -34,8 +42,8 @@ _CLOSED: Final = "this client is closed"
 class ScriptPipeline:
     """One connection for calls of scripts; the first call connects, and the first one after a loss.
 
-    If Redis answers nothing for `reply_timeout_s` although a call waits, the connection is dropped, and all
-    calls that wait fail. Nothing is sent twice, so a failed call may have been carried out.
+    If a call has no answer within `reply_timeout_s`, the connection is dropped, and all calls that wait fail.
+    Nothing is sent twice, so a failed call may have been carried out.
     """
 
     def __init__(self, connection: Callable[[], AbstractConnection], reply_timeout_s: float) -> None:
@@ -43,7 +51,7 @@ class ScriptPipeline:
 
         Args:
             connection: Makes a connection that is not open yet.
-            reply_timeout_s: Longest time without an answer.
+            reply_timeout_s: Longest time to an answer.
         """
         self._make = connection
         self._reply_timeout_s = reply_timeout_s
@@ -55,6 +63,7 @@ class ScriptPipeline:
         """Run a script for each of some arguments; return the answers, or the errors of Redis in their place.
 
         Raises:
+            DataError: An argument cannot be sent; nothing was.
             RedisError: The connection cannot be had, or was lost before all answers.
             OSError: The same.
         """
@@ -65,11 +74,10 @@ class ScriptPipeline:
             link = await self._connect()
         answers = await link.evaluate(text, sha, calls)
         missing = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        if missing:  # Redis has dropped its scripts
+        # Redis has dropped its scripts. What was carried out after a call that was not must stay after it.
+        if missing and missing == list(range(missing[0], len(calls))):
             link.loaded.discard(sha)
-            again = await link.evaluate(text, sha, [calls[at] for at in missing])
-            for at, answer in zip(missing, again, strict=True):
-                answers[at] = answer
+            answers[missing[0] :] = await link.evaluate(text, sha, calls[missing[0] :])
         return answers
 
     async def close(self) -> None:
@@ -87,12 +95,11 @@ class ScriptPipeline:
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connected())
             self._connecting.add_done_callback(self._attempted)
-        try:
-            return await asyncio.shield(self._connecting)
-        except asyncio.CancelledError:
-            if self._closed:
-                raise ConnectionError(_CLOSED) from None
-            raise
+        connecting = self._connecting
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise ConnectionError(_CLOSED)
+        return connecting.result()
 
     async def _connected(self) -> "_Link":
         connection = self._make()
@@ -120,89 +127,91 @@ class _Link:
         self._connection = connection
         self._reply_timeout_s = reply_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._answered_s = 0.0
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._reader = self._loop.create_task(self._read(), name=READER)
 
     async def evaluate(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Send calls, and wait for their answers; errors of single calls are among these."""
+        commands = [_command("EVALSHA", sha, 0, *arguments) for arguments in calls]
         loading = None
         if sha not in self.loaded:
             self.loaded.add(sha)
-            loading = self._send(("SCRIPT", "LOAD", text))  # it is answered before the calls
-        waiting = [self._send(("EVALSHA", sha, 0, *arguments)) for arguments in calls]
+            loading = self._send(_command("SCRIPT", "LOAD", text))  # it is answered before the calls
+        waiting = [self._send(command) for command in commands]
         answers = [await _answer(each) for each in waiting]
-        if loading is not None and (error := loading.exception()) is not None:  # why there is no such script
-            self.loaded.discard(sha)
-            return [error for _ in answers]
+        if loading is not None and (error := loading.exception()) is not None:
+            self.loaded.discard(sha)  # its error says why there is no such script
+            answers = [error if isinstance(answer, NoScriptError) else answer for answer in answers]
         return answers
 
     async def close(self) -> None:
+        if (writer := self._connection._writer) is not None:
+            writer.transport.abort()
         self._break(ConnectionError(_CLOSED))
         await end_tasks([self._reader])
         await self._connection.disconnect(nowait=True)
 
-    def _send(self, command: tuple[Argument, ...]) -> asyncio.Future[Any]:
+    def _send(self, command: bytes) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = self._loop.create_future()
-        if self.broken:
-            answer.set_exception(ConnectionError("the connection was lost"))
-            return answer
-        if not self._waiting:
-            self._answered_s = self._loop.time()
-            if self._watch is None:
-                self._watch = self._loop.call_later(self._reply_timeout_s, self._look)
-        self._waiting.append(answer)
-        self._writer.write(_packed(command))
-        return answer
-
-    @property
-    def _writer(self) -> asyncio.StreamWriter:
         # redis-py's own way to send waits for the connection, with a time limit for each command.
         writer = self._connection._writer
-        assert writer is not None, "it is open until it breaks"
-        return writer
+        if self.broken or writer is None:
+            _fail(answer, ConnectionError("the connection was lost"))
+            return answer
+        self._waiting.append((answer, self._loop.time()))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._reply_timeout_s, self._look)
+        try:
+            writer.write(command)
+        except (
+            RuntimeError
+        ) as error:  # of uvloop, when it has closed the socket and the reader has not seen it
+            self._break(ConnectionError(str(error)))
+        return answer
 
     async def _read(self) -> None:
+        lost: Exception = ConnectionError("the reader of its answers was cancelled")
         try:
             while True:
                 try:
-                    answer = await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+                    self._settle(await next_response(self._connection))
+                except ReadOnlyError as error:  # it is no primary any more: connect to the one that is
+                    self._settle(error)
+                    raise ConnectionError(str(error)) from error
                 except ResponseError as error:
                     self._settle(error)
-                else:
-                    self._settle(answer)
         except (RedisError, OSError) as error:
             lost = error
         except Exception as error:  # an answer that cannot be parsed, say
             lost = ConnectionError(repr(error))
-        self._break(lost)
+        finally:
+            self._break(lost)
         await self._connection.disconnect(nowait=True)
 
     def _settle(self, answer: Any) -> None:
-        self._answered_s = self._loop.time()
-        waiting = self._waiting.popleft()
+        waiting, _ = self._waiting.popleft()
         if waiting.done():  # its caller was cancelled
             return
         if isinstance(answer, Exception):
-            waiting.set_exception(answer)
-            waiting.exception()  # perhaps nobody waits for it
+            _fail(waiting, answer)
         else:
             waiting.set_result(answer)
 
     def _look(self, again: bool = False) -> None:
-        """Drop the connection if nothing was answered in time."""
+        """Drop the connection if a call was not answered in time."""
         self._watch = None
         if not self._waiting:
             return
-        left_s = self._answered_s + self._reply_timeout_s - self._loop.time()
+        left_s = self._waiting[0][1] + self._reply_timeout_s - self._loop.time()
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._look)
         elif not again:  # the answers may be here, and this loop was too busy to read them
             self._watch = self._loop.call_later(_UNREAD_S, self._look, True)
         else:
             self._break(TimeoutError(f"no answer within {self._reply_timeout_s:g} s"))
-            self._writer.transport.abort()  # wakes the reader, which disconnects
+            if (writer := self._connection._writer) is not None:
+                writer.transport.abort()  # wakes the reader, which disconnects
 
     def _break(self, error: Exception) -> None:
         self.broken = True
@@ -210,10 +219,37 @@ class _Link:
             self._watch.cancel()
             self._watch = None
         waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
+        for each, _ in waiting:
             if not each.done():
-                each.set_exception(error)
-                each.exception()
+                _fail(each, error)
+
+
+async def next_response(connection: AbstractConnection, *, push: bool = False) -> Any:
+    """Wait for a response, without limit; `push` for those of subscriptions.
+
+    Raises:
+        ResponseError: It is an error.
+        RedisError: The connection is lost.
+        OSError: The same.
+    """
+    stream = connection._reader
+    response = await connection.read_response(disable_decoding=True, timeout=math.inf, push_request=push)
+    # redis-py takes ETIMEDOUT of the socket, which Python has as TimeoutError, for the end of a time limit.
+    if response is None and stream is not None and (lost := stream.exception()) is not None:
+        raise ConnectionError(f"the connection was lost: {lost}") from lost
+    return response
+
+
+def _command(*words: Argument) -> bytes:
+    try:
+        return _packed(words)
+    except (TypeError, UnicodeError) as error:
+        raise DataError(f"it cannot be sent: {error}") from error
+
+
+def _fail(waiting: asyncio.Future[Any], error: Exception) -> None:
+    waiting.set_exception(error)
+    waiting.exception()  # perhaps no caller waits for it
 
 
 async def _answer(waiting: asyncio.Future[Any]) -> Any:

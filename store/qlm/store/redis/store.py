@@ -122,14 +122,15 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
             self._pool = BlockingConnectionPool.from_url(
                 url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
             )
+            self._listener = Redis.from_url(url, **timeouts)
             # Only this call rejects unknown parameters of the address; redis-py gives it no types.
-            self._pool.make_connection()  # type: ignore[no-untyped-call]
+            for pool in (self._pool, self._listener.connection_pool):
+                pool.make_connection()  # type: ignore[no-untyped-call]
         except (ValueError, TypeError) as error:
             expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"
             raise InvalidValueError("store", address, expected) from error
         self._clock = clock
         client = Redis(connection_pool=self._pool)
-        self._listener = Redis.from_url(url, **timeouts)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
         self._pipeline = ScriptPipeline(self._listener.connection_pool.make_connection, reply_timeout_s)
         scripts = Scripts(self._pipeline, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())

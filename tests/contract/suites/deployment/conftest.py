@@ -17,6 +17,7 @@ from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.ports.deployment import MarkedServer
 from qlm.store.core.limits import StoreLimits
 from qlm.store.redis.deployment import RedisMark
+from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.scripts import Scripts
 from support.marked_servers import MemoryMark, MemoryServer
 from support.needs import need
@@ -54,12 +55,15 @@ class RedisBearer:
         self._address = server.url
         self._prefix = f"marked-{secrets.token_hex(4)}:"
         self._clients: list[redis.asyncio.Redis] = []
+        self._pipelines: list[ScriptPipeline] = []
 
     async def open(self) -> MarkedServer:
         client = redis.asyncio.Redis.from_url(self._address)
         self._clients.append(client)
+        pipeline = ScriptPipeline(client.connection_pool.make_connection, LIFE_S)
+        self._pipelines.append(pipeline)
         scripts = Scripts(
-            client, self._address, prefix=self._prefix, clock=SystemClock(), limits=StoreLimits()
+            pipeline, self._address, prefix=self._prefix, clock=SystemClock(), limits=StoreLimits()
         )
         return RedisMark(scripts, self._address, ttl_s=LIFE_S)
 
@@ -71,6 +75,8 @@ class RedisBearer:
             await self._clients[0].delete(key)
 
     async def aclose(self) -> None:
+        for pipeline in self._pipelines:
+            await pipeline.close()
         for client in self._clients:
             await client.aclose()
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -17,6 +17,7 @@ from redis.asyncio.connection import AbstractConnection, Connection
 from redis.exceptions import ConnectionError, DataError, ResponseError, TimeoutError
 
 from qlm.store.redis.pipeline import READER, ScriptPipeline
+from support.flaky import until
 from support.redis import RedisServer, running_redis
 
 ECHO = "return ARGV[1]"
@@ -40,6 +41,14 @@ async def _pipeline(server: RedisServer, reply_timeout_s: float = 5.0) -> AsyncI
     finally:
         await pipeline.close()
         await client.aclose()
+
+
+def _noted(connections: list[AbstractConnection], port: int) -> Callable[[], AbstractConnection]:
+    def connection() -> AbstractConnection:
+        connections.append(Connection(port=port))
+        return connections[-1]
+
+    return connection
 
 
 @contextmanager
@@ -110,7 +119,7 @@ async def test_a_cancelled_caller_leaves_the_answers_of_others_in_place(redis_se
         assert await _run(pipeline, ECHO, "0") == [b"0"]
         with _stopped(redis_server):
             calls = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(3)]
-            await asyncio.sleep(0)
+            await until(lambda: pipeline.waiting == 3)
             calls[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await calls[1]
@@ -133,8 +142,7 @@ async def test_answers_that_the_loop_was_too_busy_to_read_are_no_silence(redis_s
     async with _pipeline(redis_server, reply_timeout_s=0.1) as pipeline:
         assert await _run(pipeline, ECHO, "0") == [b"0"]
         call = asyncio.create_task(_run(pipeline, ECHO, "1"))
-        await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # a loop that does something else
+        asyncio.get_running_loop().call_soon(time.sleep, 0.3)  # just after the call was sent
         assert await call == [b"1"]
 
 
@@ -144,7 +152,7 @@ async def test_a_lost_connection_fails_what_waits_and_the_next_call_connects() -
             assert await _run(pipeline, ECHO, "0") == [b"0"]
             os.kill(server.pid, signal.SIGSTOP)
             waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
-            await asyncio.sleep(0)
+            await until(lambda: pipeline.waiting == 1)
             server.kill()
             with pytest.raises(ConnectionError):
                 await waiting
@@ -159,7 +167,7 @@ async def test_nothing_is_called_after_the_end(redis_server: RedisServer) -> Non
         assert await _run(pipeline, ECHO, "0") == [b"0"]
         with _stopped(redis_server):
             waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
-            await asyncio.sleep(0)
+            await until(lambda: pipeline.waiting == 1)
             await pipeline.close()
             with pytest.raises(ConnectionError, match="closed"):
                 await waiting
@@ -175,11 +183,16 @@ def test_a_reset_fails_what_is_sent_before_the_reader_sees_it() -> None:
             assert await _run(pipeline, ECHO, "0") == [b"0"]
             os.kill(server.pid, signal.SIGSTOP)
             waiting = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(20)]
-            await asyncio.sleep(0)
+            await until(lambda: pipeline.waiting == 20)
             server.kill()
-            while not waiting[0].done():
-                waiting.append(asyncio.create_task(_run(pipeline, ECHO, "more")))
-                await asyncio.sleep(0)
+
+            def call_in_each_turn() -> None:
+                if not waiting[0].done():
+                    waiting.append(asyncio.create_task(_run(pipeline, ECHO, "more")))
+                    asyncio.get_running_loop().call_soon(call_in_each_turn)
+
+            call_in_each_turn()
+            await asyncio.wait(waiting[:1])
             return list(await asyncio.gather(*waiting, return_exceptions=True))
 
     with running_redis() as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -187,17 +200,12 @@ def test_a_reset_fails_what_is_sent_before_the_reader_sees_it() -> None:
 
 
 async def test_a_socket_that_times_out_is_a_lost_connection(redis_server: RedisServer) -> None:
-    connections = list[Connection]()
-
-    def connection() -> AbstractConnection:
-        connections.append(Connection(port=redis_server.port))
-        return connections[-1]
-
-    pipeline = ScriptPipeline(connection, 5.0)
+    connections = list[AbstractConnection]()
+    pipeline = ScriptPipeline(_noted(connections, redis_server.port), 5.0)
     assert await _run(pipeline, ECHO, "0") == [b"0"]
     with _stopped(redis_server):
         waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
-        await asyncio.sleep(0)
+        await until(lambda: pipeline.waiting == 1)
         stream = connections[0]._reader
         assert stream is not None
         stream.set_exception(builtins.TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
@@ -215,7 +223,7 @@ async def test_a_cancelled_reader_fails_what_waits_and_the_next_call_connects(
         (reader,) = (each for each in asyncio.all_tasks() if each.get_name() == READER)
         with _stopped(redis_server):
             waiting = asyncio.create_task(_run(pipeline, ECHO, "1"))
-            await asyncio.sleep(0)
+            await until(lambda: pipeline.waiting == 1)
             reader.cancel()
             with pytest.raises(ConnectionError):
                 await waiting
@@ -223,24 +231,20 @@ async def test_a_cancelled_reader_fails_what_waits_and_the_next_call_connects(
 
 
 async def test_the_end_fails_those_that_wait_for_a_connection(redis_server: RedisServer) -> None:
-    async with _pipeline(redis_server) as pipeline:
-        with _stopped(redis_server):
-            waiting = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(2)]
-            await asyncio.sleep(0)
-            await pipeline.close()
-            for each in waiting:
-                with pytest.raises(ConnectionError, match="closed"):
-                    await each
+    connections = list[AbstractConnection]()
+    pipeline = ScriptPipeline(_noted(connections, redis_server.port), 5.0)
+    with _stopped(redis_server):
+        waiting = [asyncio.create_task(_run(pipeline, ECHO, str(n))) for n in range(2)]
+        await until(lambda: connections)
+        await pipeline.close()
+        for each in waiting:
+            with pytest.raises(ConnectionError, match="closed"):
+                await each
 
 
 async def test_a_redis_that_is_away_is_tried_once_for_all_callers() -> None:
     tried = list[AbstractConnection]()
-
-    def connection() -> AbstractConnection:
-        tried.append(Connection(port=1))
-        return tried[-1]
-
-    pipeline = ScriptPipeline(connection, 1.0)
+    pipeline = ScriptPipeline(_noted(tried, 1), 1.0)
     calls = [_run(pipeline, ECHO, str(n)) for n in range(5)]
     failed = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(each) for each in failed] == [ConnectionError] * 5 and len(tried) == 1

@@ -59,8 +59,18 @@ class ScriptPipeline:
         self._connecting: asyncio.Task[_Link] | None = None
         self._closed = False
 
+    @property
+    def waiting(self) -> int:
+        """Commands that were sent and have no answer yet."""
+        return 0 if self._link is None else self._link.waiting
+
     async def run(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Run a script for each of some arguments; return the answers, or the errors of Redis in their place.
+
+        Args:
+            text: The script; it is sent once per connection.
+            sha: SHA-1 of the text, as hexadecimal digits.
+            calls: Arguments of each run, in the order in which they are to be carried out.
 
         Raises:
             DataError: An argument cannot be sent; nothing was.
@@ -103,6 +113,7 @@ class ScriptPipeline:
 
     async def _connected(self) -> "_Link":
         connection = self._make()
+        # redis-py gives `connect` no types.
         await connection.connect()  # type: ignore[no-untyped-call]
         self._link = _Link(connection, self._reply_timeout_s)
         return self._link
@@ -130,6 +141,11 @@ class _Link:
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._watch: asyncio.TimerHandle | None = None
         self._reader = self._loop.create_task(self._read(), name=READER)
+
+    @property
+    def waiting(self) -> int:
+        """Commands without an answer."""
+        return len(self._waiting)
 
     async def evaluate(self, text: str, sha: str, calls: Sequence[Sequence[Argument]]) -> list[Any]:
         """Send calls, and wait for their answers; errors of single calls are among these."""

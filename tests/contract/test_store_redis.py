@@ -1,21 +1,18 @@
 """Store in Redis: outages, empty caches, several processes, expiry."""
 
 import asyncio
-import itertools
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-import redis.asyncio
 
+from contract.redis_stores import StoppedClock, SystemClock, entry_of, opened_client, opened_store, prefixes
 from contract.suites.store.values import (
     ARRIVAL_NS,
     CHAT,
     GATEWAY,
     A,
-    B,
     alive,
     each_slice,
     enqueued,
@@ -26,11 +23,9 @@ from contract.suites.store.values import (
 )
 from qlm.domain.errors import InvalidValueError, StoreUnavailableError
 from qlm.domain.ids import ControllerId
-from qlm.domain.lease import Epoch
-from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.ports.outbox import EndEvent, OutboxState
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.view import RequestFilter
@@ -38,55 +33,6 @@ from qlm.store.core.limits import StoreLimits
 from qlm.store.redis.codec import class_key
 from qlm.store.redis.store import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
-
-_prefixes = (f"particular-{n}:" for n in itertools.count())
-
-
-class SystemClock:
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-
-class StoppedClock:
-    def __init__(self, time_ns: int) -> None:
-        self.time_ns = time_ns
-
-    def now_ns(self) -> int:
-        return self.time_ns
-
-
-@asynccontextmanager
-async def _store(
-    server: RedisServer,
-    *,
-    prefix: str | None = None,
-    limits: StoreLimits | None = None,
-    reply_timeout_s: float = 5.0,
-) -> AsyncIterator[RedisStore]:
-    store = RedisStore(
-        server.url,
-        SystemClock(),
-        prefix=prefix or next(_prefixes),
-        limits=limits,
-        reply_timeout_s=reply_timeout_s,
-    )
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@asynccontextmanager
-async def _client(server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
-    client = redis.asyncio.Redis.from_url(server.url)
-    try:
-        yield client
-    finally:
-        await client.aclose()
-
-
-def _entry(n: int, epoch: Epoch, offset: int, *token_ids: int) -> LogEntry:
-    return LogEntry(id=metadata(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
 
 
 async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
@@ -111,7 +57,10 @@ def test_an_address_with_unknown_parameters_is_shown_without_its_password(query:
 
 
 async def test_a_redis_that_hangs_is_given_up_in_bounded_time(redis_server: RedisServer) -> None:
-    async with _store(redis_server, reply_timeout_s=0.2) as store, _client(redis_server) as client:
+    async with (
+        opened_store(redis_server, reply_timeout_s=0.2) as store,
+        opened_client(redis_server) as client,
+    ):
         await store.incarnation()
         await client.execute_command("CLIENT", "PAUSE", 600, "ALL")  # type: ignore[no-untyped-call]
         started = time.monotonic()
@@ -130,8 +79,8 @@ async def test_a_redis_that_hangs_is_given_up_in_bounded_time(redis_server: Redi
 
 async def test_a_silent_subscription_is_opened_again(redis_server: RedisServer) -> None:
     async with (
-        _client(redis_server) as client,
-        _store(redis_server, reply_timeout_s=0.1) as store,
+        opened_client(redis_server) as client,
+        opened_store(redis_server, reply_timeout_s=0.1) as store,
         listening(store.wakeups()) as received,
     ):
         await client.execute_command("CLIENT", "PAUSE", 500, "ALL")  # type: ignore[no-untyped-call]
@@ -144,7 +93,7 @@ async def test_a_silent_subscription_is_opened_again(redis_server: RedisServer) 
 
 async def test_subscriptions_outlive_a_restart(start_redis: Callable[..., RedisServer]) -> None:
     server = start_redis(appendonly=True)
-    async with _store(server) as store:
+    async with opened_store(server) as store:
         await alive(store, A)
         await enqueued(store, 1, watcher=GATEWAY)
         epoch = await leased(store, 1, A)
@@ -165,7 +114,7 @@ async def test_subscriptions_outlive_a_restart(start_redis: Callable[..., RedisS
 
             await until(all_live, "the subscriptions to come back")
             assert CancelAsked(id=metadata(1).id, outcome=Outcome.CANCELLED) in notices
-            assert list(await store.append([_entry(1, epoch, 0, 5)])) == [AppendResult.TAKEN]
+            assert list(await store.append([entry_of(1, epoch, 0, 5)])) == [AppendResult.TAKEN]
 
             async def received() -> bool:
                 return bool(outputs) and outputs[-1] is not None and outputs[-1].token_ids == (5,)
@@ -174,7 +123,7 @@ async def test_subscriptions_outlive_a_restart(start_redis: Callable[..., RedisS
 
 
 async def test_a_closed_store_ends_its_iterators(redis_server: RedisServer) -> None:
-    async with _store(redis_server) as store:
+    async with opened_store(redis_server) as store:
         received: list[str] = []
 
         async def listen() -> None:
@@ -192,28 +141,28 @@ async def test_a_closed_store_ends_its_iterators(redis_server: RedisServer) -> N
 
 
 async def test_scripts_are_loaded_again_when_redis_forgot_them(redis_server: RedisServer) -> None:
-    async with _store(redis_server) as store, _client(redis_server) as client:
+    async with opened_store(redis_server) as store, opened_client(redis_server) as client:
         await alive(store, A)
         await client.script_flush()
         epoch = await leased(store, 1, A)
         await client.script_flush()
-        entries = [_entry(1, epoch, n, n) for n in range(3 * APPEND_CHUNK + 1)]
+        entries = [entry_of(1, epoch, n, n) for n in range(3 * APPEND_CHUNK + 1)]
         assert set(await store.append(entries)) == {AppendResult.TAKEN}
         assert len(await store.append(entries)) == len(entries)
 
 
 async def test_processes_share_a_prefix_and_prefixes_share_nothing(redis_server: RedisServer) -> None:
-    prefix = next(_prefixes)
+    prefix = next(prefixes)
     async with (
-        _store(redis_server, prefix=prefix) as gateway,
-        _store(redis_server, prefix=prefix) as agent,
-        _store(redis_server) as stranger,
+        opened_store(redis_server, prefix=prefix) as gateway,
+        opened_store(redis_server, prefix=prefix) as agent,
+        opened_store(redis_server) as stranger,
     ):
         await alive(agent, A)
         await enqueued(gateway, 1, watcher=GATEWAY)
         async with listening(each_slice(gateway.outputs(GATEWAY))) as received:
             epoch = await leased(agent, 1, A)
-            await agent.append([_entry(1, epoch, 0, 5)])
+            await agent.append([entry_of(1, epoch, 0, 5)])
 
             async def arrived() -> bool:
                 return [part.token_ids for part in received if part] == [(5,)]
@@ -239,18 +188,18 @@ async def test_an_emptied_redis_is_a_larger_incarnation_even_if_the_clock_went_b
 
 
 async def test_ended_requests_expire_and_unfinished_ones_do_not(redis_server: RedisServer) -> None:
-    prefix = next(_prefixes)
+    prefix = next(prefixes)
     limits = StoreLimits(result_ttl_s=0.2)
     async with (
-        _client(redis_server) as client,
-        _store(redis_server, prefix=prefix, limits=limits) as store,
+        opened_client(redis_server) as client,
+        opened_store(redis_server, prefix=prefix, limits=limits) as store,
     ):
         await alive(store, A)
         await enqueued(store, 1, 2, watcher=GATEWAY)
         epoch = await leased(store, 1, A)
-        await store.append([_entry(1, epoch, 0, 5)])
+        await store.append([entry_of(1, epoch, 0, 5)])
         assert [await client.pttl(key) async for key in client.scan_iter(f"{prefix}*:r0001")] == [-1] * 4
-        await store.append([replace(_entry(1, epoch, 1), outcome=Outcome.STOP)])
+        await store.append([replace(entry_of(1, epoch, 1), outcome=Outcome.STOP)])
 
         async def gone() -> bool:
             return await store.record(metadata(1).id) is None
@@ -272,9 +221,9 @@ KEYS_AND_LIFETIMES_S = {"plan": 3600, "signal": 60, "clusters": 604_800, "histor
 async def test_what_is_published_expires_unless_it_is_renewed(
     redis_server: RedisServer, kind: PublishedKind
 ) -> None:
-    prefix = next(_prefixes)
+    prefix = next(prefixes)
     key, lifetime_s = f"{prefix}{kind}", KEYS_AND_LIFETIMES_S[kind]
-    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
+    async with opened_store(redis_server, prefix=prefix) as store, opened_client(redis_server) as client:
         await store.publish(kind, b"first")
         assert lifetime_s - 30 < await client.ttl(key) <= lifetime_s
         await client.expire(key, 7)
@@ -323,9 +272,9 @@ GARBAGE = (
 async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prefix = next(_prefixes)
+    prefix = next(prefixes)
     channels = [f"{prefix}{name}" for name in (f"outputs:{GATEWAY}", f"notices:{A.instance}", "wakeups")]
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+    async with opened_client(redis_server) as client, opened_store(redis_server, prefix=prefix) as store:
         await alive(store, A)
         await enqueued(store, 1, watcher=GATEWAY)
         async with (
@@ -337,7 +286,7 @@ async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
                 for channel in channels:
                     await client.publish(channel, each)
             epoch = await leased(store, 1, A)
-            await store.append([_entry(1, epoch, 0, 5)])
+            await store.append([entry_of(1, epoch, 0, 5)])
             await store.cancel(metadata(1).id)
             await enqueued(store, 2)
 
@@ -355,151 +304,10 @@ async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
     assert all(len(line) < 700 for line in lines)
 
 
-async def _answered(store: RedisStore, n: int, *token_ids: int) -> None:
-    await enqueued(store, n)
-    epoch = await leased(store, n, A)
-    await store.append([_entry(n, epoch, 0, *token_ids[:1])])
-    await store.append([replace(_entry(n, epoch, 1, *token_ids[1:]), outcome=Outcome.STOP)])
-
-
-@pytest.mark.parametrize("left", [b"", b"\x01\0\0\0", b"\x02\0\0\0\x03\0\0\0", b"\x01\0\0\0" * 4])
-async def test_an_answer_with_a_hole_is_lost_and_never_an_answer(
-    redis_server: RedisServer, left: bytes
-) -> None:
-    """An evicted log, one without its end, one without its beginning, and one with more than was recorded."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A)
-        await _answered(store, 1, 1, 2, 3)
-        whole = await store.read_output(metadata(1).id, 0)
-        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3), Outcome.STOP)
-        await client.delete(f"{prefix}log:r0001")
-        if left:
-            await client.set(f"{prefix}log:r0001", left)
-        for offset in (0, 1, 3):
-            read = await store.read_output(metadata(1).id, offset)
-            assert read is not None
-            assert (read.offset, read.token_ids, read.outcome) == (0, (), Outcome.OUTPUT_LOST)
-            assert read.detail == f"its output log has {len(left) // 4} tokens, 3 were recorded"
-        record = await store.record(metadata(1).id)
-        assert record is not None
-        assert (record.outcome, record.output_tokens) == (Outcome.OUTPUT_LOST, 0)
-        assert [each.outcome for each in await store.records(RequestFilter())] == [Outcome.OUTPUT_LOST]
-        assert (await store.enqueue(metadata(1))).record.outcome is Outcome.OUTPUT_LOST
-
-
-@pytest.mark.parametrize("left", [b"", b"\x02\0\0\0"])
-async def test_the_holder_writes_a_damaged_log_again(redis_server: RedisServer, left: bytes) -> None:
-    """Its append finds the hole; a watcher gets the log from the start, and can compare."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A)
-        await enqueued(store, 1, watcher=GATEWAY)
-        epoch = await leased(store, 1, A)
-        assert await store.append([_entry(1, epoch, 0, 1), _entry(1, epoch, 1, 2)]) == ["taken", "taken"]
-        await client.set(f"{prefix}log:r0001", left)
-        assert await store.append([_entry(1, epoch, len(left) // 4, 3)]) == [AppendResult.GAP]
-        assert await store.append([_entry(1, epoch, 2, 3)]) == [AppendResult.GAP]
-        assert await store.read_output(metadata(1).id, 0) == OutputSlice(metadata(1).id, 0)
-        async with listening(each_slice(store.outputs(GATEWAY))) as received:
-            again = await store.reregister(metadata(1), A, (1, 2, 3))
-            assert isinstance(again, Granted) and again.output == (1, 2, 3)
-            last = replace(_entry(1, again.lease.epoch, 3), outcome=Outcome.STOP)
-            assert await store.append([last]) == [AppendResult.TAKEN]
-
-            async def ended() -> bool:
-                return len(received) == 2
-
-            await until(ended, "both slices")
-            assert received[0] == OutputSlice(metadata(1).id, 0, (1, 2, 3))
-        whole = await store.read_output(metadata(1).id, 0)
-        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3), Outcome.STOP)
-
-
-async def test_who_takes_over_a_request_with_a_damaged_log_generates_it_from_the_start(
-    redis_server: RedisServer,
-) -> None:
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A, B)
-        epoch = await leased(store, 1, A)
-        await store.append([_entry(1, epoch, 0, 1, 2)])
-        await store.release(metadata(1).id, epoch, "drained")
-        await client.set(f"{prefix}log:r0001", b"\x02\0\0\0")
-        granted = await store.lease(metadata(1), B, None)
-        assert isinstance(granted, Granted) and granted.output == ()
-        assert await store.append([_entry(1, granted.lease.epoch, 0, 1, 2)]) == [AppendResult.TAKEN]
-
-
-async def test_tokens_of_an_agent_of_an_earlier_version_are_kept(redis_server: RedisServer) -> None:
-    """Its scripts count the lease and extend the log, and record no number of tokens."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A, B)
-        epoch = await leased(store, 1, A)
-        await store.append([_entry(1, epoch, 0, 1, 2)])
-        await store.release(metadata(1).id, epoch, "drained")
-        await client.hincrby(f"{prefix}request:r0001", "n", 1)
-        await client.append(f"{prefix}log:r0001", b"\x03\0\0\0")
-        assert await store.read_output(metadata(1).id, 0) == OutputSlice(metadata(1).id, 0, (1, 2, 3))
-        granted = await store.lease(metadata(1), B, None)
-        assert isinstance(granted, Granted) and granted.output == (1, 2, 3)
-        last = replace(_entry(1, granted.lease.epoch, 3, 4), outcome=Outcome.STOP)
-        assert await store.append([last]) == [AppendResult.TAKEN]
-        whole = await store.read_output(metadata(1).id, 0)
-        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3, 4), Outcome.STOP)
-
-
-async def test_a_log_whose_request_was_forgotten_is_not_continued_by_the_next_with_its_id(
-    redis_server: RedisServer,
-) -> None:
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A)
-        epoch = await leased(store, 1, A)
-        await store.append([_entry(1, epoch, 0, 7, 8)])
-        await client.delete(f"{prefix}request:r0001")
-        granted = await store.lease(metadata(1), A, None)
-        assert isinstance(granted, Granted) and granted.output == ()
-        assert granted.lease.epoch > epoch
-        assert await store.append([_entry(1, epoch, 0, 7, 8)]) == [AppendResult.UNKNOWN]
-
-
-async def test_a_row_of_an_earlier_version_has_the_incarnation_of_the_store(
-    redis_server: RedisServer,
-) -> None:
-    """So its holder, which may be of that version, keeps its lease in a rolling update."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A)
-        await leased(store, 1, A)
-        await client.hdel(f"{prefix}request:r0001", "incarnation")
-        record = await store.record(metadata(1).id)
-        assert record is not None and record.lease is not None
-        epoch = Epoch(await store.incarnation(), 1)
-        assert record.lease.epoch == epoch
-        assert await store.append([_entry(1, epoch, 0, 7)]) == [AppendResult.TAKEN]
-
-
-async def test_a_request_stopped_without_its_holder_keeps_no_answer_with_a_hole(
-    redis_server: RedisServer,
-) -> None:
-    """The gateway saw a stop string; the instance died, and the log is gone."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
-        await alive(store, A)
-        epoch = await leased(store, 1, A)
-        await store.append([_entry(1, epoch, 0, 1, 2)])
-        await store.leave(A)
-        await client.delete(f"{prefix}log:r0001")
-        ended = await store.cancel(metadata(1).id, Outcome.STOP)
-        assert ended is not None and ended.outcome is Outcome.OUTPUT_LOST
-
-
 async def test_a_lost_incarnation_means_that_the_queues_are_read_again(redis_server: RedisServer) -> None:
     """A Redis that evicts keys may have evicted requests as well."""
-    prefix = next(_prefixes)
-    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+    prefix = next(prefixes)
+    async with opened_client(redis_server) as client, opened_store(redis_server, prefix=prefix) as store:
         former = await store.incarnation()
         await store.mark_indexed((await store.acquire_leadership(ControllerId("c"), 60)).term)
         assert await store.indexed()
@@ -516,7 +324,7 @@ async def test_a_redis_that_drops_keys_is_reported(
     start_redis: Callable[..., RedisServer], policy: str, memory_max: str, reported: bool
 ) -> None:
     server = start_redis()
-    async with _client(server) as client, _store(server) as store:
+    async with opened_client(server) as client, opened_store(server) as store:
         assert await store.warnings() == ()
         await client.config_set("maxmemory-policy", policy)
         await client.config_set("maxmemory", memory_max)
@@ -530,7 +338,7 @@ async def test_a_redis_that_does_not_tell_its_settings_is_believed(
     start_redis: Callable[..., RedisServer],
 ) -> None:
     server = start_redis()
-    async with _client(server) as client:
+    async with opened_client(server) as client:
         await client.execute_command("ACL", "SETUSER", "qlm", "on", ">secret", "~*", "&*", "+@all", "-info")  # type: ignore[no-untyped-call]
     store = RedisStore(server.url.replace("//", "//qlm:secret@"), SystemClock())
     try:
@@ -541,9 +349,12 @@ async def test_a_redis_that_does_not_tell_its_settings_is_believed(
 
 
 async def test_the_keys_of_an_idle_class_go_unless_it_is_used_again(redis_server: RedisServer) -> None:
-    prefix, limits = next(_prefixes), StoreLimits(result_ttl_s=1.0)
+    prefix, limits = next(prefixes), StoreLimits(result_ttl_s=1.0)
     learned = [f"{prefix}{kind}:{class_key(CHAT)}" for kind in ("class", "lengths")]
-    async with _store(redis_server, prefix=prefix, limits=limits) as store, _client(redis_server) as client:
+    async with (
+        opened_store(redis_server, prefix=prefix, limits=limits) as store,
+        opened_client(redis_server) as client,
+    ):
         await alive(store, A)
         for n in (1, 2):
             await enqueued(store, n)
@@ -566,8 +377,11 @@ async def test_the_keys_of_an_idle_class_go_unless_it_is_used_again(redis_server
 
 async def test_a_class_that_an_earlier_version_uses_again_is_not_forgotten(redis_server: RedisServer) -> None:
     """Its scripts add the class to the used ones, and leave the time since which it was idle."""
-    prefix, limits, name = next(_prefixes), StoreLimits(result_ttl_s=0.05), class_key(CHAT)
-    async with _store(redis_server, prefix=prefix, limits=limits) as store, _client(redis_server) as client:
+    prefix, limits, name = next(prefixes), StoreLimits(result_ttl_s=0.05), class_key(CHAT)
+    async with (
+        opened_store(redis_server, prefix=prefix, limits=limits) as store,
+        opened_client(redis_server) as client,
+    ):
         await enqueued(store, 1)
         await store.cancel(metadata(1).id)
         await store.view()
@@ -583,10 +397,10 @@ async def test_a_class_that_an_earlier_version_uses_again_is_not_forgotten(redis
 
 
 async def test_dropped_events_are_reported_for_a_day(redis_server: RedisServer) -> None:
-    prefix = next(_prefixes)
+    prefix = next(prefixes)
     async with (
-        _store(redis_server, prefix=prefix, limits=StoreLimits(events_waiting_max=1)) as store,
-        _client(redis_server) as client,
+        opened_store(redis_server, prefix=prefix, limits=StoreLimits(events_waiting_max=1)) as store,
+        opened_client(redis_server) as client,
     ):
         for n in range(2):
             await store.add_end(EndEvent(subject=f"r{n}", ended_as="stop", tenant="a", at_ns=ARRIVAL_NS))
@@ -597,8 +411,8 @@ async def test_dropped_events_are_reported_for_a_day(redis_server: RedisServer) 
 async def test_a_watched_request_that_is_lost_from_the_order_of_its_class_waits_again(
     redis_server: RedisServer,
 ) -> None:
-    prefix = next(_prefixes)
-    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
+    prefix = next(prefixes)
+    async with opened_store(redis_server, prefix=prefix) as store, opened_client(redis_server) as client:
         await alive(store, A)
         await enqueued(store, 1, 2)
         await leased(store, 2, A)

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from qlm.cli.commands.profile.command import profile_command
 from qlm.cli.profiling.request_log import fitted_to, read_request_log
+from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.iteration import IterationTime
@@ -16,7 +17,7 @@ from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 from qlm.simulator.evaluation.fidelity import compare
 from qlm.simulator.evaluation.log_fit import fit_log, with_coefficients
 from qlm.simulator.evaluation.replay import replay
-from support.request_logs import drawn_log, served, write_csv
+from support.request_logs import drawn_log, log_of, served, write_csv
 
 START = find_profile(builtin_profiles(), "llama-3-8b", "A100")
 ENGINE = IterationTime(
@@ -28,6 +29,10 @@ ENGINE = IterationTime(
     square_ms=4e-6,
 )
 REQUEST_MS = 25.0
+MEASURED = Path(__file__).parents[3] / "scripts" / "shipped_profiles" / "measured"
+MEASURED_LOGS = ("3-2048-128", "6-2048-128", "9-2048-128", "20-256-192")
+TRUE_LIMITS = find_profile(builtin_profiles(), "llama-3-8b", "H100")
+MADE_UP = Source(SourceKind.DERIVED, "made up")
 TRUTH = with_coefficients(START, ENGINE, REQUEST_MS, Source(SourceKind.DERIVED, "made up"))
 
 
@@ -44,13 +49,56 @@ def test_a_log_at_one_load_gives_a_profile_that_is_right_at_others(tmp_path: Pat
     done = CliRunner().invoke(profile_command, arguments)
     assert done.exit_code == 0, done.output
     assert "not identified by the log: host_ms" in done.output
-    assert "replay 10 of 10\n" in done.stderr
+    assert "step 1 of at most 9\n" in done.stderr
     fitted = parse_profile_text(out.read_text("utf-8"), str(out))
     assert fitted.request_ms == pytest.approx(REQUEST_MS, abs=4.0)
     for rate_rps in (2.0, 6.0, 14.0):
         assert e2e_error(START, rate_rps) > 0.2
         assert e2e_error(fitted, rate_rps) < 0.03, rate_rps
     assert "linear_ms" in fitted_to(fitted, read_request_log(file))
+
+
+def test_a_log_of_a_real_engine_gives_a_profile_that_is_right_at_other_loads_and_lengths() -> None:
+    logs = {name: read_request_log(MEASURED / f"h100-llama-3-8b-{name}.csv") for name in MEASURED_LOGS}
+    for start in ("H100", "A100"):
+        fit = fit_log(logs["3-2048-128"], find_profile(builtin_profiles(), "llama-3-8b", start))
+        fitted = with_coefficients(TRUE_LIMITS, fit.iteration, fit.request_ms, MADE_UP)
+        for name in MEASURED_LOGS[1:]:
+            error = compare(name, logs[name], replay(logs[name], fitted)).e2e.each
+            assert error is not None
+            assert error < 0.04, (start, name)
+        assert {"kv_mixed_ms", "sequence_ms"} < set(fit.unidentified), "prompts of one length tell no more"
+
+
+def test_what_a_log_does_not_tell_follows_the_start() -> None:
+    """A noise-free log without large batches says nothing of reading the KV cache."""
+    truth = replace(START, iteration=START.iteration.scaled(0.5))
+    rows = [(round(n * 2e9), 1000, 60) for n in range(60)]
+    fit = fit_log(served(log_of(rows), truth), START)
+    assert "kv_ms" in fit.unidentified
+    assert fit.iteration.kv_ms == pytest.approx(truth.iteration.kv_ms, rel=0.25)
+    for tokens in (1, 512, 1024, 2048):
+        mine = fit.iteration.host_ms + fit.iteration.linear(tokens)
+        assert mine == pytest.approx(truth.iteration.host_ms + truth.iteration.linear(tokens), rel=0.25)
+
+
+def test_a_profile_names_every_log_that_it_came_from_and_how_far_the_last_one_went(tmp_path: Path) -> None:
+    start = "llama-3-8b on 1 x A100"
+    for number in range(2):
+        log, out = tmp_path / f"{number}.csv", tmp_path / f"{number}.yaml"
+        write_csv(served(drawn_log(60, 4.0, seed=number, mean_tokens=250), TRUTH), log)
+        arguments = ["--from-log", str(log), "--start", start, "--out", str(out)]
+        done = CliRunner().invoke(profile_command, arguments)
+        assert done.exit_code == 0, done.output
+        start = str(out)
+    fitted = parse_profile_text((tmp_path / "1.yaml").read_text("utf-8"), "1.yaml")
+    for number in range(2):
+        assert "linear_ms" in fitted_to(fitted, read_request_log(tmp_path / f"{number}.csv"))
+    assert fitted.covered is not None
+    assert fitted.covered.sequences_max < fitted.seqs_max
+    assert f"{fitted.seqs_max} requests in a batch (logged to" in done.output
+    (line,) = beyond_fit(fitted)
+    assert line in done.output
 
 
 @pytest.mark.parametrize(

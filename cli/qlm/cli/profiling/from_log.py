@@ -1,11 +1,13 @@
 """`qlm profile --from-log`: a profile from the log of an engine that served elsewhere."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from qlm.cli.profiling.named import named_profile
-from qlm.cli.profiling.request_log import log_source_text, read_request_log
+from qlm.cli.profiling.request_log import log_source_text, logs_of, read_request_log
+from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 from qlm.simulator.evaluation.log_fit import LogFit, fit_log, with_coefficients
@@ -21,7 +23,7 @@ def profile_from_log(log_file: Path, start: str, out: Path) -> None:
         out: File to write.
     """
     log, profile = read_request_log(log_file), named_profile(start)
-    fit = fit_log(log, profile, lambda number, total: click.echo(f"replay {number} of {total}", err=True))
+    fit = fit_log(log, profile, lambda number, most: click.echo(f"step {number} of at most {most}", err=True))
     fitted = _stated(log, profile, fit)
     out.write_text(profile_text(fitted), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
@@ -30,13 +32,24 @@ def profile_from_log(log_file: Path, start: str, out: Path) -> None:
     )
     for name in fit.unidentified:
         click.echo(f"not identified by the log: {name}")
+    for line in beyond_fit(fitted):
+        click.echo(line)
     click.echo(f"written to {out}")
 
 
-def _stated(log: RequestLog, profile: Profile, fit: LogFit) -> Profile:
+def _stated(log: RequestLog, start: Profile, fit: LogFit) -> Profile:
+    """Return the profile with its sources: what the log does not identify is as uncertain as it was."""
     text = f"Fitted to the {log_source_text(log)}, {len(log)} requests, by replaying it."
     if fit.unidentified:
-        text += f" The log does not identify {', '.join(fit.unidentified)}."
-    uncertainty = min(1.0, float(f"{fit.e2e_error:.2g}"))
-    source = Source(SourceKind.DERIVED, text, uncertainty)
-    return with_coefficients(profile, fit.iteration, fit.request_ms, source)
+        names = ", ".join(fit.unidentified)
+        text += f" The log does not identify {names}: they follow the profile to begin with."
+    if before := logs_of(start):
+        text += f" That profile was fitted to the {', the '.join(before)}."
+    source = Source(SourceKind.DERIVED, text, min(1.0, float(f"{fit.e2e_error:.2g}")))
+    fitted = with_coefficients(start, fit.iteration, fit.request_ms, source)
+    open_ones = {
+        name: replace(source, uncertainty=start.sources[name].uncertainty)
+        for name in fit.unidentified
+        if name in fitted.sources and name in start.sources
+    }
+    return replace(fitted, sources={**fitted.sources, **open_ones}, covered=fit.covered)

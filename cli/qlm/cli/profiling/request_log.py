@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Names of each column; of several in one log the first here counts."""
 
+_NAMED_LOG: Final = re.compile(r"log [^()]+ \(SHA-256 [0-9a-f]{64}\)")
 _TIMES: Final = ("arrival", "first", "end")
 _NEEDED: Final = (("arrival",), ("prompt",), ("output",), ("first", "ttft"), ("end", "e2e"))
 
@@ -86,6 +88,12 @@ def read_request_log(path: Path) -> RequestLog:
 def log_source_text(log: RequestLog) -> str:
     """Return how a source of a profile names the log that it was fitted to."""
     return f"log {log.name} (SHA-256 {log.sha256})"
+
+
+def logs_of(profile: Profile) -> tuple[str, ...]:
+    """List the logs that sources of a profile name, as `log_source_text` does, each once."""
+    found = (each for source in profile.sources.values() for each in _NAMED_LOG.findall(source.text))
+    return tuple(dict.fromkeys(found))
 
 
 def fitted_to(profile: Profile, log: RequestLog) -> tuple[str, ...]:

@@ -9,15 +9,16 @@ _SLACK: Final = 1.1
 
 
 def beyond_fit(profile: Profile) -> tuple[str, ...]:
-    """Return a line if limits of the engine lie far beyond the iterations that were timed, else none.
+    """Return a line if limits of the engine lie far beyond what was timed or logged, else none.
 
-    A profile without points says nothing about its range, and gets no line.
+    A profile that keeps neither says nothing about its range, and gets no line.
     """
-    fit = profile.fit
+    fit = profile.fit or profile.covered
     if fit is None:
         return ()
+    known = "timed" if profile.fit else "logged"
     parts = [
-        f"{limit} {what} (timed to {covered:.0f})"
+        f"{limit} {what} ({known} to {covered:.0f})"
         for what, limit, covered in (
             ("requests in a batch", profile.seqs_max, fit.sequences_max),
             ("tokens in an iteration", profile.batched_tokens_max, fit.tokens_max),

@@ -14,6 +14,7 @@ from qlm.rct_estimator.profiles.profile import (
     COEFFICIENTS,
     NUMBERS,
     TEXTS,
+    Covered,
     Profile,
     Source,
     SourceKind,
@@ -74,6 +75,8 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
     plain["sources"] = {name: _source_mapping(source) for name, source in profile.sources.items()}
     if profile.fit is not None:
         plain["fit"] = fit_mapping(profile.fit)
+    if profile.covered is not None:
+        plain["covered"] = {f.name: getattr(profile.covered, f.name) for f in fields(Covered)}
     if profile.equations is not None:
         both = profile.equations.prefill, profile.equations.decode
         plain["equations"] = {
@@ -120,7 +123,7 @@ def _source_mapping(source: Source) -> dict[str, Any]:
 
 def _version_2(mapping: object) -> Profile:
     known = ("version", *TEXTS, "iteration", "async_scheduling", *NUMBERS, "sources")
-    plain = mapping_of("profile", mapping, known, ("request_ms", "fit", "equations"))
+    plain = mapping_of("profile", mapping, known, ("request_ms", "fit", "covered", "equations"))
     if plain["version"] != PROFILE_VERSION:
         raise InvalidValueError("version", plain["version"], f"1 or {PROFILE_VERSION}")
     values: dict[str, Any] = {name: text_of(name, plain[name]) for name in TEXTS}
@@ -132,6 +135,7 @@ def _version_2(mapping: object) -> Profile:
         request_ms=float(number_of("request_ms", plain.get("request_ms", 0.0))),
         sources=_sources(plain["sources"], (*COEFFICIENTS, "request_ms")),
         fit=parse_fit(plain["fit"]) if "fit" in plain else None,
+        covered=_covered(plain["covered"]) if "covered" in plain else None,
         equations=_equations(plain["equations"], "equations.") if "equations" in plain else None,
     )
 
@@ -183,6 +187,15 @@ def _iteration(value: object) -> IterationTime:
         return IterationTime(**numbers, linear_ms=table)
     except InvalidValueError as error:
         raise InvalidValueError(f"iteration.{error.field}", error.value, error.expected) from None
+
+
+def _covered(value: object) -> Covered:
+    names = tuple(f.name for f in fields(Covered))
+    plain = mapping_of("covered", value, names)
+    try:
+        return Covered(**{name: number_of(name, plain[name]) for name in names})
+    except InvalidValueError as error:
+        raise InvalidValueError(f"covered.{error.field}", error.value, error.expected) from None
 
 
 def _equations(value: object, prefix: str) -> Equations:

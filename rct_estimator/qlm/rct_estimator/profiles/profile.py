@@ -48,6 +48,25 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What the requests of a log had an engine compute; beyond it coefficients are extrapolated.
+
+    Attributes:
+        sequences_max: Largest batch.
+        tokens_max: Most tokens of an iteration.
+        context_max: Longest text, tokens.
+    """
+
+    sequences_max: float
+    tokens_max: float
+    context_max: float
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            check_positive(each.name, getattr(self, each.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Speed, capacity and swap times of one (model, accelerator, GPUs).
 
@@ -76,6 +95,7 @@ class Profile:
             tokenising, detokenising. It delays every token and keeps no batch slot.
         sources: Origin of each number above, by its name in the file.
         fit: Points to which the coefficients were fitted, if the file keeps them.
+        covered: What the log had computed to which they were fitted, if it was one.
         equations: Coefficients of equations 14 and 15, if the file was written as version 1.
     """
 
@@ -101,6 +121,7 @@ class Profile:
     request_ms: float = 0.0
     sources: Mapping[str, Source]
     fit: FitPoints | None = None
+    covered: Covered | None = None
     equations: Equations | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -157,7 +178,7 @@ TEXTS: Final = ("model", "accelerator", "engine")
 COEFFICIENTS: Final = tuple(f.name for f in fields(IterationTime))
 """Names of the coefficients of an iteration, as attributes and as keys of the file."""
 _OTHERS: Final = frozenset(
-    {*TEXTS, "iteration", "async_scheduling", "request_ms", "sources", "fit", "equations"}
+    {*TEXTS, "iteration", "async_scheduling", "request_ms", "sources", "fit", "covered", "equations"}
 )
 NUMBERS: Final = tuple(f.name for f in fields(Profile) if f.name not in _OTHERS)
 """Names of a profile's plain numbers, as attributes and as keys of the file."""

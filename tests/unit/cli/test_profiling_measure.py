@@ -223,6 +223,16 @@ def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_fro
     assert beyond_fit(replace(profile, fit=None)) == ()
 
 
+def test_a_built_profile_keeps_that_context_costs_nothing_beside_prompts() -> None:
+    fitted = fit_iteration([FitPoint(b, n, 0, 0, 0, 1 + 0.1 * b * n) for b in (1, 2) for n in (100, 200)])
+    fitted = replace(fitted, iteration=replace(fitted.iteration, kv_ms=1e-4, kv_mixed_ms=0.0))
+    identity = Identity(model="m", accelerator="X", gpus=1, engine="vLLM 1", measured="Measured today.")
+    facts = given_facts(dict.fromkeys(FACTS, 2.0), "today")
+    profile = build_profile(identity, LARGE, Settings(256, 4096, True), fitted, facts, {100: 20.0})
+    assert profile.sources["kv_mixed_ms"].kind is SourceKind.MEASURED
+    assert parse_profile_text(profile_text(profile), "x.yaml") == profile
+
+
 def test_a_point_has_the_mean_of_its_measurements_without_disturbed_ones() -> None:
     timed = [FitPoint(1, 64, 0, 4, 100 + at, ms) for at, ms in enumerate((5.0, 5.0, 5.5, 8.5, 50.0))]
     assert mean_point(timed) == FitPoint(1, 64, 0, 4, 101.5, 6.0)

@@ -101,6 +101,13 @@ def test_a_profile_without_what_may_be_left_out_is_accepted() -> None:
     assert profile_mapping(profile) == plain
 
 
+def test_free_context_beside_prompts_is_not_taken_for_one_left_out() -> None:
+    plain = change(good(), "iteration.kv_mixed_ms", 0.0)
+    profile = parse_profile(plain, "x.yaml")
+    assert parse_profile_text(profile_text(profile), "x.yaml") == profile
+    assert profile.iteration.kv_beside_prompts_ms == 0
+
+
 def test_a_file_of_version_1_is_read_as_one_pass_over_the_weights() -> None:
     profile = parse_profile(version_1(), "x.yaml")
     assert profile.equations == Equations(Coefficients(**PREFILL), Coefficients(**DECODE))

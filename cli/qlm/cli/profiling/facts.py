@@ -116,8 +116,8 @@ def build_profile(
 
 
 def _states(name: str, fitted: Fitted) -> bool:
-    """Whether a coefficient is in the file; those that are zero or left out are not."""
-    return name not in COEFFICIENTS or bool(getattr(fitted.iteration, name))
+    """Whether a number is in the file: a coefficient is not if leaving it out means the same."""
+    return name not in COEFFICIENTS or name in fitted.iteration.stated
 
 
 def _fit_source(fitted: Fitted, identity: Identity) -> Source:

@@ -108,7 +108,7 @@ def _iteration_mapping(iteration: IterationTime) -> dict[str, Any]:
     plain = {
         name: getattr(iteration, name)
         for name in COEFFICIENTS
-        if name not in _OPTIONAL_COEFFICIENTS or getattr(iteration, name)
+        if name not in _OPTIONAL_COEFFICIENTS or name in iteration.stated
     }
     plain["linear_ms"] = [list(point) for point in iteration.linear_ms]
     return plain

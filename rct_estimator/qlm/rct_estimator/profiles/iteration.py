@@ -173,6 +173,15 @@ class IterationTime:
         return self.kv_ms if self.kv_mixed_ms is None else self.kv_mixed_ms
 
     @property
+    def stated(self) -> tuple[str, ...]:
+        """Names of the coefficients that are more than what leaving them out means.
+
+        Zero does, except for `kv_mixed_ms`, which counts as `kv_ms` where it is left out.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return tuple(name for name, value in values.items() if value or (name == "kv_mixed_ms" and value == 0))
+
+    @property
     def last_slope_ms(self) -> float:
         """Time of one more token in a large batch, milliseconds."""
         if len(self.linear_ms) == 1:

@@ -154,7 +154,7 @@ def check_ms(field: str, value: float) -> None:
     Raises:
         InvalidValueError: It is not positive, or longer than `DEADLINE_MAX_MS`.
     """
-    if not (math.isfinite(value) and 0 < value <= DEADLINE_MAX_MS):
+    if not 0 < value <= DEADLINE_MAX_MS:
         raise InvalidValueError(field, value, f"a positive number of milliseconds up to {DEADLINE_MAX_MS}")
     if value < 0.01:
         raise InvalidValueError(field, value, "at least 0.01 milliseconds")
@@ -166,7 +166,7 @@ def check_pace(field: str, tokens_per_s: float) -> None:
     Raises:
         InvalidValueError: It is not a number from 0.01 to 10000.
     """
-    if not (math.isfinite(tokens_per_s) and 0.01 <= tokens_per_s <= 10_000):
+    if not 0.01 <= tokens_per_s <= 10_000:
         raise InvalidValueError(field, tokens_per_s, "a number of tokens per second from 0.01 to 10000")
 
 

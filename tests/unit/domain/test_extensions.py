@@ -101,6 +101,7 @@ def test_a_request_keeps_its_extensions_without_its_prompt() -> None:
     ("field", "value"),
     [
         ("p_met", 1.5),
+        ("p_met", 10**400),
         ("p_met", "0.5"),
         ("p_met", True),
         ("render_state", 3),

@@ -65,7 +65,7 @@ def test_an_objective_has_a_class_label_and_a_moment_to_meet(
     assert (slo.label(), slo.target_ms) == (label, target_ms)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, DEADLINE_MAX_MS * 1.1, 0.001])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, 10**400, DEADLINE_MAX_MS * 1.1, 0.001])
 def test_an_impossible_time_is_refused_by_name(value: float) -> None:
     with pytest.raises(InvalidValueError, match=r"slo\.deadline_ms"):
         DeadlineSlo(deadline_ms=value)
@@ -78,3 +78,5 @@ def test_an_impossible_time_is_refused_by_name(value: float) -> None:
 def test_an_impossible_speed_is_refused_by_name() -> None:
     with pytest.raises(InvalidValueError, match=r"slo\.tokens_per_s is 0\.0"):
         ReadingSlo(ttft_ms=1.0, tokens_per_s=0.0)
+    with pytest.raises(InvalidValueError, match=r"slo\.tokens_per_s is 1000"):
+        ReadingSlo(ttft_ms=1.0, tokens_per_s=10**400)

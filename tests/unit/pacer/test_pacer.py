@@ -95,6 +95,7 @@ def test_the_committed_bursts_are_those_of_the_script() -> None:
         ({"rate": True}, "rate"),
         ({"max_lag_ms": -1}, "max_lag_ms"),
         ({"max_lag_ms": math.inf}, "max_lag_ms"),
+        ({"max_lag_ms": 10**400}, "max_lag_ms"),
         ({"graphemes_per_token": 0}, "graphemes_per_token"),
         ({"ttft_ms": math.nan}, "ttft_ms"),
         ({"reader_tokens_per_s": -4.8}, "reader_tokens_per_s"),

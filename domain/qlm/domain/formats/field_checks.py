@@ -1,6 +1,5 @@
 """Checks of the fields of extensions, by name: values come from other processes."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ def _number(check: Callable[[str, float], None]) -> Callable[[str, Any], None]:
 
 
 def _probability(field: str, value: float) -> None:
-    if not (math.isfinite(value) and 0 <= value <= 1):
+    if not 0 <= value <= 1:
         raise InvalidValueError(field, value, "a probability from 0 to 1")
 
 

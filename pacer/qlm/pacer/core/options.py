@@ -1,6 +1,7 @@
 """Options of a pacer."""
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -68,7 +69,7 @@ def _check(
     field: str, value: object, *, more_than_zero: bool = False, expected: str = "a number above 0"
 ) -> None:
     valid = False
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and value <= sys.float_info.max:
         valid = value > 0 if more_than_zero else value >= 0
     if not valid:
         raise InvalidValueError(field, value, expected)

@@ -160,6 +160,9 @@ def refusal(plain: dict[str, Any]) -> str:
         ("kv_tokens", 10.5, "kv_tokens is 10.5; expected a whole number"),
         ("kv_tokens", 16, "kv_tokens is 16; expected at least 32"),
         ("kv_tokens", math.inf, "kv_tokens is inf; expected a whole number"),
+        ("kv_tokens", 10**400, "expected a whole number of at most 9007199254740992"),
+        ("seqs_max", 1e300, "seqs_max is 1e+300; expected a whole number of at most 9007199254740992"),
+        ("swap_warm_s", 10**400, "expected a whole number of at most"),
         ("gpus", True, "gpus is True; expected a number"),
         ("gpus", 0, "gpus is 0; expected a positive number"),
         ("model", "", "model is ''; expected a text"),
@@ -168,6 +171,8 @@ def refusal(plain: dict[str, Any]) -> str:
         ("iteration.kv_ms", None, "iteration.kv_ms is None"),
         ("iteration.kv_ms", -0.1, "iteration.kv_ms is -0.1; expected 0 or more"),
         ("iteration.kv_mixed_ms", "2", "iteration.kv_mixed_ms is '2'; expected a number"),
+        ("iteration.kv_ms", 10**400, "expected a whole number of at most"),
+        ("iteration.linear_ms", [[10**400, 1]], "expected a whole number of at most"),
         ("iteration.speed", 1, "iteration.speed is 1; expected no such key"),
         ("iteration.linear_ms", [], "iteration.linear_ms is []; expected at least one point"),
         ("iteration.linear_ms", [[1, 2, 3]], "iteration.linear_ms is [[1, 2, 3]]; expected a list of"),
@@ -194,6 +199,8 @@ def refusal(plain: dict[str, Any]) -> str:
         ("fit.error_mean", 0.5, "fit.error_mean is 0.5; expected 0 to error_max"),
         ("fit.held_out_max", None, "fit.held_out_mean is 0.015; expected given together with held_out_max"),
         ("fit.unidentified", "host_ms", "fit.unidentified is 'host_ms'; expected a list"),
+        ("fit.error_max", 10**400, "expected a whole number of at most"),
+        ("fit.points", [[10**400, 2, 0, 0, 0, 3]], "expected a whole number of at most"),
         ("fit.points", [], "fit.points is []; expected at least one"),
         ("fit.points", 3, "fit.points is 3; expected a list"),
         ("fit.points", [[1, 2]], "fit.points.0 is [1, 2]; expected [prompts, new, position"),
@@ -242,3 +249,11 @@ def test_text_that_is_no_yaml_is_refused_with_its_line() -> None:
         parse_profile_text("model: x\n  gpus: [", "mine.yaml")
     with pytest.raises(InvalidValueError, match="mapping"):
         parse_profile_text("just words", "mine.yaml")
+    with pytest.raises(InvalidValueError, match=r"mine.yaml is 'nested too deeply'"):
+        parse_profile_text("[" * 5000, "mine.yaml")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_a_coefficient_beyond_every_float_is_refused(value: int) -> None:
+    with pytest.raises(InvalidValueError, match="kv_ms is"):
+        IterationTime(host_ms=0.0, linear_ms=((1.0, 1.0),), kv_ms=value)

@@ -161,7 +161,7 @@ def test_a_bad_key_is_named_with_its_file(change: dict[str, Any], message: str) 
         architecture("llama-3-8b", **change)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"model"'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"model"', "[" * 300_000])
 def test_what_is_no_configuration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^here/config\.json is .*expected .*JSON") as refused:
         parse_config_text(text, "here/config.json")

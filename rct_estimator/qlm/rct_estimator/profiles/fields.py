@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+
+WHOLE_MAX: Final = 1 << 53
+"""Largest whole number: no engine has more of anything, and floats are exact up to it."""
 
 
 def mapping_of(
@@ -31,20 +34,29 @@ def text_of(field: str, value: object) -> str:
 
 
 def number_of(field: str, value: object, *, whole: bool = False) -> int | float:
-    """Return a number as it stands; whole numbers stay int."""
+    """Return a number as it stands; whole numbers stay int, and are at most `WHOLE_MAX`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValueError(field, value, "a number")
-    if whole:
-        if not math.isfinite(value) or value != round(value):
-            raise InvalidValueError(field, value, "a whole number")
-        return round(value)
-    return value
+    _check_size(field, value, whole=whole)
+    if not whole:
+        return value
+    if not math.isfinite(value) or value != round(value):
+        raise InvalidValueError(field, value, "a whole number")
+    return round(value)
 
 
 def check_positive(field: str, value: float, *, zero: bool = False) -> None:
     """Refuse what is negative or not finite, and zero unless it is allowed."""
+    _check_size(field, value)
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         raise InvalidValueError(field, value, "0 or more" if zero else "a positive number")
+
+
+def _check_size(field: str, value: float, *, whole: bool = False) -> None:
+    """Refuse a whole number that is too large; floats hold only whole numbers from there on."""
+    counted = isinstance(value, int) or (whole and math.isfinite(value))
+    if counted and abs(value) > WHOLE_MAX:
+        raise InvalidValueError(field, value, f"a whole number of at most {WHOLE_MAX}")
 
 
 def check_share(field: str, value: float) -> None:

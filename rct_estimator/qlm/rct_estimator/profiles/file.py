@@ -60,6 +60,8 @@ def parse_profile_text(text: str, where: str) -> Profile:
         raise InvalidValueError(f"{where}{line}", getattr(error, "problem", str(error)), "YAML") from None
     except ValueError as error:  # a number of thousands of digits, or a date that there is none
         raise InvalidValueError(where, str(error), "numbers and dates that can be read") from None
+    except RecursionError:
+        raise InvalidValueError(where, "nested too deeply", "a profile") from None
     return parse_profile(mapping, where)
 
 

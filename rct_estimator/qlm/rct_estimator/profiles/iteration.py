@@ -179,7 +179,9 @@ class IterationTime:
         Zero does, except for `kv_mixed_ms`, which counts as `kv_ms` where it is left out.
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return tuple(name for name, value in values.items() if value or (name == "kv_mixed_ms" and value == 0))
+        return tuple(
+            name for name, value in values.items() if value or (name == "kv_mixed_ms" and value == 0)
+        )
 
     @property
     def last_slope_ms(self) -> float:

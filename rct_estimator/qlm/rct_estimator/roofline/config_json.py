@@ -37,6 +37,8 @@ def parse_config_text(text: str, where: str) -> Architecture:
         mapping = json.loads(text)
     except ValueError as error:
         raise InvalidValueError(where, str(error), "JSON") from None
+    except RecursionError:
+        raise InvalidValueError(where, "nested too deeply", "JSON, as in a model's config.json") from None
     return parse_config(mapping, where)
 
 

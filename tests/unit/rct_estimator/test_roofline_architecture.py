@@ -90,6 +90,25 @@ def test_layers_with_a_window_count_by_the_share_they_keep() -> None:
     assert architecture("gemma-2-9b").kv_bytes_per_token() == 42 * 2 * 8 * 256 * 2, "4096 tokens are enough"
 
 
+def test_the_smallest_window_still_takes_a_byte() -> None:
+    small = {"num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 1, "sliding_window": 1}
+    assert architecture("llama-3-8b", **small).kv_bytes_per_token() == 1
+
+
+def test_layers_named_one_by_one_or_by_an_interval_count_as_attention() -> None:
+    full = architecture("llama-3-8b")
+    assert architecture("llama-3-8b", layer_types=["full_attention"] * 32) == full
+    assert architecture("llama-3-8b", full_attention_interval=1) == full
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"layer_types": ["sliding_attention"] * 32}, {"sliding_window_pattern": 2}]
+)
+def test_a_window_of_0_is_none(change: dict[str, Any]) -> None:
+    model = architecture("llama-3-8b", sliding_window=0, **change)
+    assert model.kv_bytes_per_token() == 131072
+
+
 @pytest.mark.parametrize(
     ("name", "quantization", "gigabytes"),
     [
@@ -97,6 +116,7 @@ def test_layers_with_a_window_count_by_the_share_they_keep() -> None:
         ("deepseek-v3", CONFIGS["deepseek-v3"]["quantization_config"], 673.0),
         ("llama-2-70b", {"quant_method": "awq", "bits": 4, "group_size": 128}, 36.6),
         ("llama-2-70b", {"quant_method": "gptq", "bits": 4, "group_size": 128}, 36.6),
+        ("llama-2-70b", {"quant_method": "gptq", "bits": 4, "group_size": -1}, 35.3),
         ("llama-3-8b", {"quant_method": "bitsandbytes", "load_in_4bit": True}, 6.03),
         (
             "llama-3-8b",
@@ -140,6 +160,24 @@ def test_experts_are_read_as_tokens_touch_them() -> None:
         ({"num_key_value_heads": 5}, "config.json: num_key_value_heads is 5; expected a divisor of the 32"),
         ({"hidden_size": 4097}, "config.json: hidden_size is 4097; expected a multiple of the 32 heads"),
         ({"layer_types": 3}, "config.json: layer_types is 3; expected a list of texts"),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            r"config.json: layer_types is \['full_attention', 'sliding_attention'\]; expected one name for each",
+        ),
+        ({"layer_types": ["mamba"]}, r"config.json: layer_types is \['mamba'\]; expected one name for each"),
+        (
+            {"layer_types": ["mamba", "conv"] * 16},
+            "config.json: layer_types is '32 of 32 conv, mamba'; expected layers with attention only",
+        ),
+        (
+            {"full_attention_interval": 4},
+            "config.json: layer_types is '24 of 32 linear_attention'; expected layers with attention only",
+        ),
+        (
+            {"model_type": "qwen3_next"},
+            "config.json: layer_types is '24 of 32 linear_attention'; expected layers with attention only",
+        ),
+        ({"full_attention_interval": "4"}, "config.json: full_attention_interval is '4'; expected a whole"),
         ({"quantization_config": 4}, "config.json: quantization_config is 4; expected a mapping"),
         (
             {"quantization_config": {"quant_method": "aqlm"}},
@@ -148,6 +186,13 @@ def test_experts_are_read_as_tokens_touch_them() -> None:
         (
             {"quantization_config": {"quant_method": "awq"}},
             "config.json: quantization_config.bits is None; expected a whole number",
+        ),
+        *(
+            (
+                {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": size}},
+                f"config.json: quantization_config.group_size is {size!r}; expected a whole number of at least",
+            )
+            for size in ("128", -5, 0, 12.5, True)
         ),
         (
             {"num_local_experts": 8, "num_experts_per_tok": 9},

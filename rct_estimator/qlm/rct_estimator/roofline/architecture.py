@@ -129,7 +129,8 @@ class Architecture:
         """
         share = min(1.0, self.window_tokens / WINDOW_REFERENCE_TOKENS)
         layers = self.kv_layers + self.window_layers * share
-        return round(layers * self.attention.kv_values * KV_BYTES) * self.attention.copies(gpus)
+        each = max(1, round(layers * self.attention.kv_values * KV_BYTES))
+        return each * self.attention.copies(gpus)
 
     @property
     def _dense(self) -> int:

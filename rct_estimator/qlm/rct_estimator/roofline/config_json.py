@@ -8,6 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.roofline.architecture import Architecture, Experts
 from qlm.rct_estimator.roofline.attention import Attention, GroupedAttention, LatentAttention
 from qlm.rct_estimator.roofline.keys import Keys
+from qlm.rct_estimator.roofline.layers import cached_layers
 from qlm.rct_estimator.roofline.quantization import bits_of
 
 _NESTED: Final = ("text_config", "llm_config", "language_config")
@@ -27,8 +28,6 @@ _PER_TOKEN: Final = ("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts"
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _POSITIONS_UNSAID: Final = 2048
 """What vLLM assumes where none of these is there."""
-
-_WITHOUT_CACHE: Final = ("linear_attention", "mamba", "recurrent", "conv")
 
 
 def parse_config_text(text: str, where: str) -> Architecture:
@@ -59,7 +58,7 @@ def parse_config(mapping: object, where: str) -> Architecture:
     layers = keys.whole(*_LAYERS)
     kind = _kind(keys)
     experts = _experts(keys, layers)
-    kv_layers, window_layers = _cached_layers(keys, layers)
+    cached = cached_layers(keys, layers, kind)
     return Architecture(
         hidden=hidden,
         layers=layers,
@@ -68,9 +67,9 @@ def parse_config(mapping: object, where: str) -> Architecture:
         matrices=2 if kind.startswith(_UNGATED) and not kind.startswith(_GATED_NEVERTHELESS) else 3,
         tied=bool(mapping.get("tie_word_embeddings", keys.plain.get("tie_word_embeddings", _tied(kind)))),
         attention=_attention(keys, hidden),
-        kv_layers=kv_layers,
-        window_layers=window_layers,
-        window_tokens=keys.whole("sliding_window", "attention_chunk_size", default=0, least=0),
+        kv_layers=cached.full,
+        window_layers=cached.windows,
+        window_tokens=cached.window_tokens,
         experts=experts,
         bits=bits_of(keys),
         context_tokens=keys.whole(*_POSITIONS, default=_POSITIONS_UNSAID, least=2),
@@ -170,21 +169,3 @@ def _layers_with_experts(keys: Keys, layers: int) -> int:
         return sum(bool(each) for each in pattern[:layers])
     step = keys.whole("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", default=1)
     return sum(i >= first and i not in plain and (i + 1) % step == 0 for i in range(layers))
-
-
-def _cached_layers(keys: Keys, layers: int) -> tuple[int, int]:
-    """Return the layers that cache the whole context, and those that cache a sliding window."""
-    kinds = keys.names("layer_types")
-    window = keys.get("sliding_window", "attention_chunk_size")
-    if kinds is not None:
-        cached = [kind for kind in kinds[:layers] if not any(word in kind for word in _WITHOUT_CACHE)]
-        windows = sum("full" not in kind for kind in cached) if window is not None else 0
-        return len(cached) - windows, windows
-    if window is None or keys.get("use_sliding_window") is False:
-        return layers, 0
-    if (pattern := keys.get("sliding_window_pattern")) is not None:
-        full = layers // keys.whole("sliding_window_pattern") if isinstance(pattern, int) else 0
-        return full, layers - full
-    if _kind(keys).startswith("gemma2"):
-        return layers // 2, layers - layers // 2
-    return 0, layers

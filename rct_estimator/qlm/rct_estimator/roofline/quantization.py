@@ -70,10 +70,10 @@ def _modelopt(given: Keys) -> Bits:
 
 def _grouped(given: Keys, bits: int) -> float:
     """Return the bits per weight with a 16-bit scale and a zero point per group."""
-    size = given.get("group_size", "q_group_size")
-    if size is None or size == -1:  # -1: one scale per row, which is nothing
-        size = _GROUP if size is None else 0
-    return bits + (_SCALE_BITS + bits) / size if size else float(bits)
+    names = ("group_size", "q_group_size")
+    if given.get(*names) == -1:  # one scale per row, which is nothing
+        return float(bits)
+    return bits + (_SCALE_BITS + bits) / given.whole(*names, default=_GROUP)
 
 
 def _uniform(given: Keys, bits: float, *, floats: bool = False) -> Bits:

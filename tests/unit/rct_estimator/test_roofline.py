@@ -183,6 +183,43 @@ def test_experts_and_quantization_are_less_certain() -> None:
     assert uncertainty("qwen3-30b-a3b", "A100") == 0.35, "experts"
 
 
+def test_all_reduces_add_their_uncertainty_by_their_largest_share() -> None:
+    many = profile("llama-2-70b", "H100", 8)
+    roofline = Roofline(MODELS["llama-2-70b"], accelerator_of("H100"), 8)
+    largest = max(roofline.reduce_ms(tokens) / roofline.linear_ms(tokens) for tokens in (1, 2048, 16384))
+    assert many.sources["linear_ms"].uncertainty == pytest.approx(0.15 + 0.5 * largest, abs=0.01)
+    assert largest > 0.3
+    few = profile("llama-2-70b", "H100", 4).sources["linear_ms"].uncertainty
+    assert 0.15 < (few or 0) < (many.sources["linear_ms"].uncertainty or 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "said"),
+    [
+        ("llama-3-8b", 3, "one of 1, 2, 4, 8, 16, 32, over which its 32 attention heads can be spread"),
+        ("qwen2.5-7b", 7, "one of 1, 2, 4, 28, over which its 28 attention heads can be spread"),
+        ("gpt2-xl", 2, "one of 1, 5, 25, over which its 25 attention heads can be spread"),
+        ("llama-3-8b", 0, "one of 1, 2, 4, 8, 16, 32, over"),
+        ("deepseek-v3", 65, "one of 1, 2, 4, 8, 16, 32, 64, over"),
+    ],
+)
+def test_gpus_over_which_no_engine_spreads_the_heads_are_refused(model: str, gpus: int, said: str) -> None:
+    with pytest.raises(InvalidValueError, match=rf"^gpus is {gpus}; expected {said}"):
+        profile(model, "H100", gpus)
+
+
+def test_a_quantized_kv_cache_is_read_faster_and_less_surely() -> None:
+    quantized = CONFIGS["llama-3-8b"] | {
+        "quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    }
+    made = roofline_profile(parse_config(quantized, "c"), model="m", accelerator=accelerator_of("H100"))
+    plain = profile("llama-3-8b", "H100")
+    assert made.iteration.kv_ms == pytest.approx(plain.iteration.kv_ms / 2, rel=1e-5)
+    assert made.kv_tokens > 2 * plain.kv_tokens
+    assert made.sources["kv_bytes_per_token"].text == "The model's configuration: 8-bit numbers."
+    assert (made.sources["kv_ms"].uncertainty, plain.sources["kv_ms"].uncertainty) == (0.3, 0.2)
+
+
 def test_all_reduces_are_named_with_their_uncertainty() -> None:
     text = profile("llama-2-70b", "A100", 4).sources["linear_ms"].text
     assert "all-reduces" in text

@@ -139,6 +139,35 @@ def test_bytes_of_quantized_weights(name: str, quantization: dict[str, Any], gig
     assert model.weights_bytes == pytest.approx(gigabytes * 1e9, rel=0.015)
 
 
+COMPRESSED = {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8}}}}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
+FLOATS_8 = {"num_bits": 8, "type": "float", "dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kv_bytes"),
+    [
+        (COMPRESSED, 131072),
+        (COMPRESSED | {"kv_cache_scheme": None}, 131072),
+        (COMPRESSED | {"kv_cache_scheme": FLOATS_8}, 65536),
+        (MODELOPT, 131072),
+        (MODELOPT | {"kv_cache_quant_algo": "FP8"}, 65536),
+        (MODELOPT | {"kv_cache_quant_algo": "INT8"}, 131072),
+        (MODELOPT | {"kv_cache_scheme": FLOATS_8}, 65536),
+        (MODELOPT | {"kv_cache_scheme": FLOATS_8 | {"dynamic": True}}, 131072),
+        (MODELOPT | {"kv_cache_scheme": {"num_bits": 4, "type": "float"}}, 36864),
+        (MODELOPT | {"quantization": {"kv_cache_quant_algo": "NVFP4"}}, 36864),
+        ({"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_quant_algo": "fp8"}, 65536),
+        ({"quant_method": "fp8", "kv_cache_scheme": FLOATS_8}, 131072),
+        ({"quant_method": "fp8", "kv_cache_scheme": "static"}, 131072),
+    ],
+)
+def test_kv_takes_the_bytes_that_vllm_keeps_for_the_checkpoint(
+    quantization: dict[str, Any], kv_bytes: int
+) -> None:
+    assert architecture("llama-3-8b", quantization_config=quantization).kv_bytes_per_token() == kv_bytes
+
+
 def test_experts_are_read_as_tokens_touch_them() -> None:
     model = architecture("qwen3-30b-a3b")
     assert model.bytes_read(1) == pytest.approx(2 * model.active_parameters)
@@ -161,8 +190,8 @@ def test_experts_are_read_as_tokens_touch_them() -> None:
         ({"hidden_size": 4097}, "config.json: hidden_size is 4097; expected a multiple of the 32 heads"),
         ({"layer_types": 3}, "config.json: layer_types is 3; expected a list of texts"),
         (
-            {"layer_types": ["full_attention", "sliding_attention"]},
-            r"config.json: layer_types is \['full_attention', 'sliding_attention'\]; expected one name for each",
+            {"layer_types": ["full_attention"] * 2},
+            r"config.json: layer_types is \['full_attention', 'full_attention'\]; expected one name for each",
         ),
         ({"layer_types": ["mamba"]}, r"config.json: layer_types is \['mamba'\]; expected one name for each"),
         (
@@ -190,9 +219,13 @@ def test_experts_are_read_as_tokens_touch_them() -> None:
         *(
             (
                 {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": size}},
-                f"config.json: quantization_config.group_size is {size!r}; expected a whole number of at least",
+                f"config.json: quantization_config.group_size is {size!r}; expected a whole number",
             )
             for size in ("128", -5, 0, 12.5, True)
+        ),
+        (
+            {"quantization_config": COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}},
+            r"config.json: quantization_config.kv_cache_scheme is \{'num_bits': 8, 'type': 'int'\}; expected",
         ),
         (
             {"num_local_experts": 8, "num_experts_per_tok": 9},

@@ -5,9 +5,6 @@ from typing import Final
 
 from qlm.rct_estimator.roofline.attention import Attention
 
-KV_BYTES: Final = 2
-"""Bytes per number in the KV cache; vLLM's `--kv-cache-dtype auto` keeps 16 bits."""
-
 WINDOW_REFERENCE_TOKENS: Final = 2000
 """Length of the request for which the KV bytes per token of layers with a sliding window are counted."""
 
@@ -38,18 +35,20 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bits:
-    """Bits per weight, with scales and zero points.
+    """Bits per weight, with scales and zero points, and per number of the KV cache.
 
     Attributes:
         attention: Weights of attention.
         linear: Weights of layers without experts, and of shared experts.
         expert: Weights of experts.
+        kv: Numbers in the KV cache, as vLLM's `--kv-cache-dtype auto` keeps them.
         eight_bit_floats: Products are computed with 8-bit floats where the accelerator can.
     """
 
     attention: float = 16.0
     linear: float = 16.0
     expert: float = 16.0
+    kv: float = 16.0
     eight_bit_floats: bool = False
 
 
@@ -129,7 +128,7 @@ class Architecture:
         """
         share = min(1.0, self.window_tokens / WINDOW_REFERENCE_TOKENS)
         layers = self.kv_layers + self.window_layers * share
-        each = max(1, round(layers * self.attention.kv_values * KV_BYTES))
+        each = max(1, round(layers * self.attention.kv_values * self.bits.kv / 8))
         return each * self.attention.copies(gpus)
 
     @property

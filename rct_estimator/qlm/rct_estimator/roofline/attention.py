@@ -8,6 +8,10 @@ class Attention(Protocol):
     """What the roofline needs to know of a layer's attention."""
 
     @property
+    def heads(self) -> int:
+        """Query heads."""
+
+    @property
     def kv_values(self) -> int:
         """Numbers that one token adds to the KV cache of one layer."""
 
@@ -28,6 +32,9 @@ class Attention(Protocol):
 
     def copies(self, gpus: int) -> int:
         """Return how often each token's KV is kept if the heads are spread over that many GPUs."""
+
+    def spreads(self, gpus: int) -> bool:
+        """Return whether vLLM can spread the heads over that many GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,10 @@ class GroupedAttention:
     def copies(self, gpus: int) -> int:
         """Return how often each token's KV is kept: once, unless there are fewer KV heads than GPUs."""
         return max(1, gpus // self.kv_heads)
+
+    def spreads(self, gpus: int) -> bool:
+        """Return whether each GPU gets as many heads, and whole KV heads."""
+        return self.heads % gpus == 0 and (self.kv_heads % gpus == 0 or gpus % self.kv_heads == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +135,7 @@ class LatentAttention:
     def copies(self, gpus: int) -> int:
         """Return how often each token's KV is kept: on every GPU, since all heads read the same."""
         return gpus
+
+    def spreads(self, gpus: int) -> bool:
+        """Return whether each GPU gets as many heads."""
+        return self.heads % gpus == 0

@@ -12,7 +12,7 @@ from qlm.rct_estimator.roofline.architecture import Architecture
 BLOCK_TOKENS: Final = 16
 """vLLM's block size on CUDA."""
 
-_GPUS: Final = (1, 2, 4, 8, 16, 32, 64)
+_GPUS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,19 @@ def batch_limits(accelerator: Accelerator, context_tokens: int) -> BatchLimits:
     return BatchLimits(seqs, min(tokens, seqs * context_tokens))
 
 
+def check_gpus(model: Architecture, gpus: int) -> None:
+    """Refuse a number of GPUs over which vLLM cannot spread the model's heads.
+
+    Raises:
+        InvalidValueError: It is one; names those that are none.
+    """
+    possible = _spreading(model)
+    if gpus not in possible:
+        listed = ", ".join(map(str, possible))
+        expected = f"one of {listed}, over which its {model.attention.heads} attention heads can be spread"
+        raise InvalidValueError("gpus", gpus, expected)
+
+
 def kv_tokens(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
     """Return the tokens of KV cache that fit beside the weights, in whole blocks.
 
@@ -38,7 +51,9 @@ def kv_tokens(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
     """
     tokens = _room(model, accelerator, gpus)
     if tokens < 4 * BLOCK_TOKENS:
-        enough = [n for n in _GPUS if n > gpus and _room(model, accelerator, n) >= 4 * BLOCK_TOKENS]
+        enough = [
+            n for n in _spreading(model) if n > gpus and _room(model, accelerator, n) >= 4 * BLOCK_TOKENS
+        ]
         size = f"{model.weights_bytes / 1e9:.1f} GB of weights beside which no KV cache fits"
         expected = f"at least {enough[0]} of {accelerator.name} for {size}" if enough else f"less than {size}"
         raise InvalidValueError("gpus", gpus, expected)
@@ -50,6 +65,10 @@ def activation_bytes(accelerator: Accelerator) -> int:
     seqs = default_seqs_max(accelerator.name, accelerator.memory_bytes)
     large = seqs > default_seqs_max(accelerator.name, 0)
     return shares.ACTIVATION_BYTES_LARGE if large else shares.ACTIVATION_BYTES
+
+
+def _spreading(model: Architecture) -> list[int]:
+    return [n for n in range(1, _GPUS_MAX + 1) if model.attention.spreads(n)]
 
 
 def _room(model: Architecture, accelerator: Accelerator, gpus: int) -> int:

@@ -2,17 +2,15 @@
 
 from typing import Final
 
-from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.accelerators import Accelerator
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.roofline.architecture import Architecture
-from qlm.rct_estimator.roofline.capacity import BLOCK_TOKENS, batch_limits, kv_tokens, swap_times
+from qlm.rct_estimator.roofline.capacity import BLOCK_TOKENS, batch_limits, check_gpus, kv_tokens, swap_times
 from qlm.rct_estimator.roofline.shares import REQUEST_MS
 from qlm.rct_estimator.roofline.sources import sources
 from qlm.rct_estimator.roofline.timing import Roofline
 
 ENGINE: Final = "vLLM 0.32.0, not measured"
-_GPUS_MAX: Final = 64
 
 
 def roofline_profile(
@@ -35,10 +33,10 @@ def roofline_profile(
         context_tokens: Prompt plus output at most; without it, what the model allows.
 
     Raises:
-        InvalidValueError: The weights do not fit; the message names the GPUs needed.
+        InvalidValueError: The weights do not fit, or the heads cannot be spread over so many GPUs; the
+            message names the GPUs needed.
     """
-    if not 1 <= gpus <= _GPUS_MAX:
-        raise InvalidValueError("gpus", gpus, f"1 to {_GPUS_MAX}")
+    check_gpus(architecture, gpus)
     roofline = Roofline(architecture, accelerator, gpus)
     context = context_tokens or architecture.context_tokens
     limits = batch_limits(accelerator, context)

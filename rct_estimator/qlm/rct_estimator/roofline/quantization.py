@@ -1,11 +1,13 @@
 """Bits per weight, from `quantization_config` of a model's configuration."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.roofline.architecture import Bits
 from qlm.rct_estimator.roofline.keys import Keys
+from qlm.rct_estimator.roofline.kv_quantization import kv_bits
 
 _GROUP: Final = 128
 """Weights per scale where a file does not say."""
@@ -21,18 +23,22 @@ _METHODS: Final = (*_FLOATS_8, *_INTEGERS, "bitsandbytes", "compressed-tensors",
 
 
 def bits_of(keys: Keys) -> Bits:
-    """Return the bits per weight of a model.
+    """Return the bits per weight of a model, and per number of its KV cache.
 
     Args:
         keys: The model's configuration.
 
     Raises:
-        InvalidValueError: The method of quantization is not known.
+        InvalidValueError: The method of quantization is not known, or vLLM has no such KV cache.
     """
     if keys.get("quantization_config") is None:
         return Bits()
     given = keys.section("quantization_config")
     method = str(given.get("quant_method") or given.get("quant_algo")).lower().removesuffix("_fp4")
+    return replace(_weights(given, method), kv=kv_bits(given, method))
+
+
+def _weights(given: Keys, method: str) -> Bits:
     if method == "mxfp4":
         return Bits(expert=_MICROSCALED_4)
     if method in _FLOATS_8:

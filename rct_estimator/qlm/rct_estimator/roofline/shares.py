@@ -101,6 +101,9 @@ KV_BANDWIDTH_SOURCE: Final = (
 """Share of the peak bandwidth at which attention reads the KV cache, with one query head per KV head; and the
 source of this and of `Shares.kv_grouped`."""
 
+KV_UNCERTAINTY: Final = 0.2
+"""Relative error of the time to read a KV cache of 16-bit numbers; no measurement covers others."""
+
 READ_FLOPS: Final = 0.45
 PAIR_FLOPS_SOURCE: Final = (
     "causal FlashAttention-2 on 1000 to 2000 tokens on the A100: 0.4 to 0.5 of the peak; 0.73 on an H100 "

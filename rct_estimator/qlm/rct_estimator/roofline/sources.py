@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from qlm.rct_estimator.profiles.profile import Source, SourceKind
 from qlm.rct_estimator.roofline import shares
 from qlm.rct_estimator.roofline.capacity import activation_bytes
-from qlm.rct_estimator.roofline.timing import Roofline
+from qlm.rct_estimator.roofline.timing import TOKENS, Roofline
 
 
 def sources(roofline: Roofline) -> Mapping[str, Source]:
@@ -14,11 +14,13 @@ def sources(roofline: Roofline) -> Mapping[str, Source]:
 
 
 def uncertainty(roofline: Roofline) -> float:
-    """Return the relative error that the time of linear layers may well have."""
+    """Return the relative error that the time of linear layers, with all-reduces, may well have."""
     model, share = roofline.model, shares.shares_of(roofline.accelerator)
     of_experts = shares.EXPERTS_UNCERTAINTY if model.experts else 0.0
     quantized = any(b != 16 for b in (model.bits.attention, model.bits.linear, model.bits.expert))
-    return max(share.uncertainty, of_experts, shares.QUANTIZED_UNCERTAINTY if quantized else 0.0)
+    of_layers = max(share.uncertainty, of_experts, shares.QUANTIZED_UNCERTAINTY if quantized else 0.0)
+    of_reduces = max(roofline.reduce_ms(tokens) / roofline.linear_ms(tokens) for tokens in TOKENS)
+    return min(1.0, round(of_layers + shares.REDUCE_UNCERTAINTY * of_reduces, 2))
 
 
 def _of_iteration(roofline: Roofline) -> dict[str, Source]:
@@ -37,7 +39,7 @@ def _of_iteration(roofline: Roofline) -> dict[str, Source]:
         "kv_ms": _derived(
             f"Bytes of KV per token at {roofline.kv_share:.0%} of the peak bandwidth: "
             f"{shares.KV_BANDWIDTH_SOURCE}.",
-            0.2,
+            shares.KV_UNCERTAINTY if roofline.model.bits.kv == 16 else shares.QUANTIZED_UNCERTAINTY,
         ),
         "sequence_ms": _derived(
             f"{shares.SEQUENCE_MS} ms of sampling and bookkeeping, estimated, and the output embedding.", 0.5
@@ -71,7 +73,9 @@ def _of_capacity(roofline: Roofline) -> dict[str, Source]:
     memory = f"{shares.MEMORY} x memory - weights - {kept:.1f} GB per GPU"
     windows = ", sliding windows for a request of 2000 tokens" if model.window_layers else ""
     return {
-        "kv_bytes_per_token": _specified(f"The model's configuration: 16-bit numbers{windows}."),
+        "kv_bytes_per_token": _specified(
+            f"The model's configuration: {model.bits.kv:g}-bit numbers{windows}."
+        ),
         "block_tokens": _specified("vLLM's default block size on CUDA."),
         "kv_tokens": _derived(f"({memory}) / bytes per token, in whole blocks.", 0.1),
         "seqs_max": _specified(rule),

@@ -6,7 +6,7 @@ from qlm.rct_estimator.profiles.points import errors as point_errors
 from qlm.simulator.evaluation.fidelity import Errors
 from scripts.shipped_profiles.accuracy import error, predicted_ms
 from scripts.shipped_profiles.logs import LOGS, iterations, judged
-from scripts.shipped_profiles.profiles import WANTED, built_profile, file_name
+from scripts.shipped_profiles.profiles import REQUEST_MS, WANTED, built_profile, file_name
 from scripts.shipped_profiles.published import TABLES, Batch, FirstToken, Pace, Row, Table
 
 
@@ -25,8 +25,9 @@ def head() -> list[str]:
         " faster.",
         "* Most engines measured are older than vLLM 0.32. Where they spend host time or use slower kernels,"
         " the profile has to be faster.",
-        "* A first token as clients see it includes the request's way through the server (5 to 10 ms), which"
-        " profiles do not hold.",
+        "* A first token as clients see it includes the request's way through the server, which is"
+        f" `request_ms` of the profiles ({REQUEST_MS:g} ms). Rows of published measurements are judged"
+        " without it, logs with it.",
         "",
     ]
 
@@ -38,12 +39,14 @@ def summary() -> list[str]:
         "| profile | rows | mean error | mean absolute | largest | engines |",
         "|---|--:|--:|--:|--:|---|",
     ]
+    unjudged = []
     for wanted in WANTED:
         name = file_name(*wanted)
         tables = [table for table in TABLES if name in table.judges]
         errors = [error(table, row) for table in tables for row in table.rows]
         if not errors:
             lines.append(f"| {name} | 0 | | | | none found |")
+            unjudged.append(f"`{name}`")
             continue
         mean, absolute = sum(errors) / len(errors), sum(map(abs, errors)) / len(errors)
         engines = ", ".join(dict.fromkeys(table.engine for table in tables))
@@ -52,6 +55,8 @@ def summary() -> list[str]:
             f"| {name} | {len(errors)} | {percent(mean)} | {100 * absolute:.1f} % | {percent(largest)}"
             f" | {engines} |"
         )
+    if unjudged:
+        lines += ["", f"Nothing judges {', '.join(unjudged)}: no published measurement was found."]
     return [*lines, ""]
 
 

@@ -39,6 +39,7 @@ def test_the_log_of_the_profile_itself_has_no_errors(log_file: Path, tmp_path: P
     assert "no source of the profile names this log" in done.output
     assert "no request shares a prefix" in done.output
     assert "linear_ms" in done.output and "derived" in done.output
+    assert "  request_ms derived: Clients of vLLM 0.21 on an H100" in done.output
     (row,) = re.findall(r"E2E.*", done.output)
     assert re.findall(r"[-+]?\d+\.\d%", row) == ["+0.0%"] * 4 + ["0.0%"]
     plain = json.loads((tmp_path / "out.json").read_text("utf-8"))

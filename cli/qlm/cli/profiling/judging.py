@@ -11,7 +11,7 @@ from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile
 from qlm.simulator.evaluation.fidelity import QUANTILES, Errors, LevelFidelity
 from qlm.simulator.evaluation.request_log import RequestLog
 
-_REPLAYED: Final = COEFFICIENTS
+_REPLAYED: Final = (*COEFFICIENTS, "request_ms")
 _LIMITS: Final = ("kv_tokens", "seqs_max", "batched_tokens_max", "block_tokens")
 _SOURCE_CHARACTERS: Final = 100
 """Characters of a source that are shown."""

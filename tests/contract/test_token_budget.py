@@ -10,7 +10,7 @@ import pytest
 
 from qlm.agents.engines.command import VllmSettings, vllm_command
 from qlm.agents.engines.vllm.client import VllmEngine
-from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens, default_seqs_max
 from support import vllm_cpu
 from support.needs import need
 from support.vllm_cpu import VllmOptions, VllmServer
@@ -40,11 +40,12 @@ class Platform:
     def is_cpu(self):
         return self.name == "CPU"
 
-def budget(name, memory, gpus):
+def defaults(name, memory, gpus):
     arg_utils.current_platform = Platform(name, memory)
-    return arg_utils.EngineArgs.get_batch_defaults(gpus)[0][UsageContext.OPENAI_API_SERVER]
+    both = arg_utils.EngineArgs.get_batch_defaults(gpus)
+    return [each[UsageContext.OPENAI_API_SERVER] for each in both]
 
-print("answers", json.dumps([budget(*each) for each in json.loads(sys.argv[1])]))
+print("answers", json.dumps([defaults(*each) for each in json.loads(sys.argv[1])]))
 """
 """Gives vLLM's own rule a platform that reports another device than this machine has."""
 
@@ -57,9 +58,10 @@ def test_the_rule_is_that_of_vllm() -> None:
     )
     (line,) = (line for line in ran.stdout.splitlines() if line.startswith("answers "))
     answers = json.loads(line.removeprefix("answers "))
-    ours = [default_batched_tokens(name, memory, gpus=gpus) for name, memory, gpus in asked]
+    rules = default_batched_tokens, default_seqs_max
+    ours = [[rule(name, memory, gpus=gpus) for rule in rules] for name, memory, gpus in asked]
     assert ours == answers
-    assert len(set(answers)) >= 4
+    assert len(set(map(tuple, answers))) >= 4
 
 
 async def test_a_launched_vllm_computes_as_many_tokens_as_its_command_says(

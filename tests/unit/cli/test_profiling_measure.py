@@ -22,6 +22,7 @@ from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import fit_iteration
 from qlm.rct_estimator.profiles.points import FitPoint, errors
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
+from qlm.rct_estimator.profiles.token_budget import defaults_on
 from support.profiled_engine import LARGE, TRUTH, engine_profile, measured_by
 from support.virtual_engine import WAY_S, VirtualEngine, in_virtual_time
 
@@ -182,16 +183,20 @@ SETTINGS_GIVEN = {"seqs_max": None, "batched_tokens_max": None, "async_schedulin
 def test_settings_are_what_the_engine_says_else_what_was_given_else_the_usual() -> None:
     says = Described(served="m", version="1", seqs_max=64, batched_tokens_max=8192, async_scheduling=False)
     reported = frozenset(SETTINGS_GIVEN)
-    assert choose_settings(says, SETTINGS_GIVEN) == (Settings(64, 8192, False, reported), [])
+    small, large = defaults_on("A10"), defaults_on("H100")
+    assert choose_settings(says, SETTINGS_GIVEN, large) == (Settings(64, 8192, False, reported), [])
     silent = Described(served="m", version="1")
-    settings, assumed = choose_settings(silent, {**SETTINGS_GIVEN, "seqs_max": 8})
-    assert settings == Settings(8, 2048, True)
-    assert [line.split(";")[0] for line in assumed] == [
-        "assumed: --max-num-batched-tokens 2048",
-        "assumed: --async-scheduling True",
+    settings, lines = choose_settings(silent, {**SETTINGS_GIVEN, "seqs_max": 8}, small)
+    assumed = frozenset({"batched_tokens_max", "async_scheduling"})
+    assert settings == Settings(8, 2048, True, assumed=assumed)
+    assert [line.split(";")[0] for line in lines] == [
+        "assumed: --max-num-batched-tokens 2048, vLLM's default there",
+        "assumed: --async-scheduling True, vLLM's default there",
     ]
+    assert choose_settings(silent, SETTINGS_GIVEN, large)[0][:3] == (1024, 8192, True)
+    assert choose_settings(silent, SETTINGS_GIVEN, defaults_on("CPU"))[0][:3] == (128, 2048, False)
     with pytest.raises(InvalidValueError, match="--max-num-seqs is 8; expected 64, which the engine reports"):
-        choose_settings(says, {**SETTINGS_GIVEN, "seqs_max": 8})
+        choose_settings(says, {**SETTINGS_GIVEN, "seqs_max": 8}, small)
 
 
 def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_from() -> None:
@@ -228,7 +233,10 @@ def test_a_built_profile_keeps_that_context_costs_nothing_beside_prompts() -> No
     fitted = replace(fitted, iteration=replace(fitted.iteration, kv_ms=1e-4, kv_mixed_ms=0.0))
     identity = Identity(model="m", accelerator="X", gpus=1, engine="vLLM 1", measured="Measured today.")
     facts = given_facts(dict.fromkeys(FACTS, 2.0), "today")
-    profile = build_profile(identity, LARGE, Settings(256, 4096, True), fitted, facts, {100: 20.0})
+    settings = Settings(256, 4096, True, assumed=frozenset({"batched_tokens_max"}))
+    profile = build_profile(identity, LARGE, settings, fitted, facts, {100: 20.0})
+    assert "as given" in profile.sources["seqs_max"].text
+    assert "assumed to be vLLM's default" in profile.sources["batched_tokens_max"].text
     assert profile.sources["kv_mixed_ms"].kind is SourceKind.MEASURED
     assert parse_profile_text(profile_text(profile), "x.yaml") == profile
 

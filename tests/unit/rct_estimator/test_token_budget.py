@@ -3,7 +3,12 @@
 import pytest
 
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
-from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
+from qlm.rct_estimator.profiles.token_budget import (
+    Defaults,
+    default_batched_tokens,
+    default_seqs_max,
+    defaults_on,
+)
 
 GIB = 1024**3
 
@@ -37,6 +42,29 @@ def test_limits_of_memory_belong_to_the_larger_budget() -> None:
     assert default_batched_tokens("B200", 160 * GIB) == 16_384
     assert default_batched_tokens("B200", 160 * GIB - 1) == 8192
     assert default_batched_tokens("A100", 160 * GIB) == 16_384, "only below 160 GiB is an A100 an exception"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "expected"),
+    [
+        ("A10", 1, (256, 2048, True)),
+        ("A100", 4, (256, 2048, True)),
+        ("NVIDIA H100 80GB HBM3", 1, (1024, 8192, True)),
+        ("H200", 2, (1024, 8192, True)),
+        ("B200", 1, (1024, 16_384, True)),
+        ("unheard of", 1, (256, 2048, True)),
+        ("CPU", 1, (128, 2048, False)),
+        ("cpu", 2, (256, 4096, False)),
+    ],
+)
+def test_defaults_follow_the_accelerator(
+    accelerator: str, gpus: int, expected: tuple[int, int, bool]
+) -> None:
+    assert defaults_on(accelerator, gpus=gpus) == Defaults(*expected)
+
+
+def test_a_batch_on_cpus_grows_with_their_workers() -> None:
+    assert [default_seqs_max("CPU", 0, gpus=gpus) for gpus in (1, 2, 4)] == [128, 256, 512]
 
 
 def test_shipped_profiles_have_the_budget_that_vllm_takes_there() -> None:

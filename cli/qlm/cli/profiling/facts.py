@@ -86,8 +86,7 @@ def build_profile(
     sources |= {name: source for name, (_value, source) in facts.items()}
     sources |= dict.fromkeys(("block_tokens", "kv_tokens", "context_tokens"), reported)
     for name in ("seqs_max", "batched_tokens_max"):
-        given = Source(SourceKind.SPECIFIED, f"{SETTINGS[name]} of the engine, as given to qlm profile")
-        sources[name] = reported if name in settings.reported else given
+        sources[name] = reported if name in settings.reported else _not_reported(name, settings)
     sources["request_ms"] = Source(
         SourceKind.MEASURED,
         f"First tokens of lone requests, less their iterations by the fit. {identity.measured}",
@@ -113,6 +112,13 @@ def build_profile(
         request_ms=request_ms(lone_ms, fitted),
         fit=fitted.fit,
     )
+
+
+def _not_reported(name: str, settings: Settings) -> Source:
+    how = "as given to qlm profile"
+    if name in settings.assumed:
+        how = "assumed to be vLLM's default on this accelerator: the engine does not say"
+    return Source(SourceKind.SPECIFIED, f"{SETTINGS[name]} of the engine, {how}")
 
 
 def _states(name: str, fitted: Fitted) -> bool:

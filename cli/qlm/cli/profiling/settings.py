@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profiles.token_budget import Defaults
 
 if TYPE_CHECKING:
     from qlm.cli.profiling.identify import Described
 
-SEQS_MAX: Final = 256
-BATCHED_TOKENS_MAX: Final = 2048
 SETTINGS: Final[Mapping[str, str]] = {
     "seqs_max": "--max-num-seqs",
     "batched_tokens_max": "--max-num-batched-tokens",
@@ -29,12 +28,6 @@ FACTS: Final[Mapping[str, str]] = {
 }
 """Facts that an engine's API does not expose: key in the profile, and the question at the prompt."""
 
-_USUAL: Final[Mapping[str, Any]] = {
-    "seqs_max": SEQS_MAX,
-    "batched_tokens_max": BATCHED_TOKENS_MAX,
-    "async_scheduling": True,
-}
-
 
 class Settings(NamedTuple):
     """Settings of an engine.
@@ -44,29 +37,40 @@ class Settings(NamedTuple):
         batched_tokens_max: Tokens computed in one iteration at most.
         async_scheduling: It puts the next iteration together before the present one ends.
         reported: Those that the engine reported, by key.
+        assumed: Those that were neither reported nor given.
     """
 
     seqs_max: int
     batched_tokens_max: int
     async_scheduling: bool
     reported: frozenset[str] = frozenset()
+    assumed: frozenset[str] = frozenset()
 
 
-def choose_settings(engine: "Described", given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+def choose_settings(
+    engine: "Described", given: Mapping[str, Any], defaults: Defaults
+) -> tuple[Settings, list[str]]:
     """Choose the settings, and return a line for each that had to be assumed.
+
+    Args:
+        engine: What the engine says.
+        given: What was given, by key; None for nothing.
+        defaults: What vLLM takes on the accelerator.
 
     Raises:
         InvalidValueError: What was given is not what the engine reports.
     """
-    chosen, assumed = {}, []
+    chosen, lines = {}, []
     for name, flag in SETTINGS.items():
         reported, stated = getattr(engine, name), given[name]
         if reported is not None and stated is not None and stated != reported:
             raise InvalidValueError(flag, stated, f"{reported}, which the engine reports")
-        chosen[name] = next(each for each in (reported, stated, _USUAL[name]) if each is not None)
+        chosen[name] = next(each for each in (reported, stated, getattr(defaults, name)) if each is not None)
         if reported is None and stated is None:
-            assumed.append(
-                f"assumed: {flag} {chosen[name]}; the engine does not say (VLLM_SERVER_DEV_MODE=1)"
+            lines.append(
+                f"assumed: {flag} {chosen[name]}, vLLM's default there; "
+                "the engine does not say (VLLM_SERVER_DEV_MODE=1)"
             )
     reported_names = frozenset(name for name in SETTINGS if getattr(engine, name) is not None)
-    return Settings(**chosen, reported=reported_names), assumed
+    assumed = frozenset(name for name in SETTINGS if given[name] is None) - reported_names
+    return Settings(**chosen, reported=reported_names, assumed=assumed), lines

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from qlm.cli.profiling.settings import BATCHED_TOKENS_MAX, FACTS, SEQS_MAX
+from qlm.cli.profiling.settings import FACTS
 
 
 def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,18 +28,18 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     "--max-num-seqs",
     "seqs_max",
     type=click.IntRange(2),
-    help=f"The engine's setting.  [default: what the engine says, else {SEQS_MAX}]",
+    help="The engine's setting.  [default: what the engine says, else vLLM's default on the accelerator]",
 )
 @click.option(
     "--max-num-batched-tokens",
     "batched_tokens_max",
     type=click.IntRange(64),
-    help=f"The engine's setting.  [default: what the engine says, else {BATCHED_TOKENS_MAX}]",
+    help="The engine's setting.  [default: what the engine says, else vLLM's default on the accelerator]",
 )
 @click.option(
     "--async-scheduling/--no-async-scheduling",
     default=None,
-    help="The engine's setting.  [default: what the engine says, else on, as vLLM on GPUs]",
+    help="The engine's setting.  [default: what the engine says, else on, but off on CPU, as in vLLM]",
 )
 @click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="API key of the engine (or QLM_ENGINE_API_KEY).")
 @click.option(

@@ -32,6 +32,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
+from qlm.rct_estimator.profiles.token_budget import defaults_on
 
 
 def run(options: dict[str, Any]) -> None:
@@ -71,7 +72,8 @@ async def profile_engine(
         on_pass: Called after each time that all points have been measured.
     """
     engine_says = await describe(options["url"], options["model"], options["api_key"])
-    settings, assumed = choose_settings(engine_says, {name: options[name] for name in SETTINGS})
+    defaults = defaults_on(options["accelerator"], gpus=options["gpus"])
+    settings, assumed = choose_settings(engine_says, {name: options[name] for name in SETTINGS}, defaults)
     name = options["name"] or engine_says.served
     out = options["out"] or Path(_file_name(name, options["accelerator"], options["gpus"]))
     reserve(out, force=options["force"])

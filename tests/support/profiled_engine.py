@@ -26,7 +26,12 @@ TRUTH = IterationTime(
 
 def engine_profile(**changes: Any) -> Profile:
     plain = unmeasured_profile("m", "X", context_tokens=8192)
-    known: dict[str, Any] = {"iteration": TRUTH, "kv_tokens": 200_000, "seqs_max": 64}
+    known: dict[str, Any] = {
+        "iteration": TRUTH,
+        "kv_tokens": 200_000,
+        "seqs_max": 64,
+        "async_scheduling": False,
+    }
     return replace(plain, **{**known, **changes})
 
 

@@ -42,7 +42,7 @@ DECODE = {"alpha": 1e-4, "beta": 0.03, "gamma": 0.0, "delta": 12.0}
 def good() -> dict[str, Any]:
     """Return a file of version 2 with every key there is."""
     plain = profile_mapping(unmeasured_profile("m", "X", context_tokens=8192))
-    plain |= {"iteration": ITERATION, "fit": FIT}
+    plain |= {"iteration": ITERATION, "fit": FIT, "async_scheduling": False}
     plain["equations"] = {"prefill_ms": PREFILL, "decode_ms": DECODE}
     plain["sources"].pop("gpus", None)
     plain["sources"]["kv_tokens"] = {"derived": "x", "uncertainty": 0.1}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, unmeasured_profile
 from qlm.rct_estimator.profiles.token_budget import (
     Defaults,
     default_batched_tokens,
@@ -61,6 +61,13 @@ def test_defaults_follow_the_accelerator(
     accelerator: str, gpus: int, expected: tuple[int, int, bool]
 ) -> None:
     assert defaults_on(accelerator, gpus=gpus) == Defaults(*expected)
+
+
+@pytest.mark.parametrize("accelerator", ["A10", "H100", "B200", "unheard of", "CPU"])
+def test_a_guess_has_the_defaults_of_its_accelerator(accelerator: str) -> None:
+    guess = unmeasured_profile("m", accelerator, context_tokens=8192)
+    _seqs_max, *defaults = defaults_on(accelerator)
+    assert [guess.batched_tokens_max, guess.async_scheduling] == defaults
 
 
 def test_a_batch_on_cpus_grows_with_their_workers() -> None:

@@ -8,6 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, NUMBERS, Profile, Source, SourceKind
+from qlm.rct_estimator.profiles.token_budget import defaults_on
 
 
 def builtin_profiles() -> tuple[Profile, ...]:
@@ -40,10 +41,13 @@ def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> 
     """Return a guessed profile in the range of a 7B model on a data-centre GPU; all sources name it a guess.
 
     Plans stay sensible with it (longer work takes longer, swaps cost time); its times are off by a factor of
-    two and more. `qlm.rct_estimator.roofline` does better where the model's config.json is known.
+    two and more. `qlm.rct_estimator.roofline` does better where the model's config.json is known. Token
+    budget and scheduling are vLLM's defaults on the accelerator: QLM starts engines with the budget of their
+    profile.
     """
     text = "a guess, off by a factor of two or more: this model was not measured on this accelerator"
     source = Source(SourceKind.DERIVED, text, 1.0)
+    defaults = defaults_on(accelerator)
     return Profile(
         model=model,
         accelerator=accelerator,
@@ -55,12 +59,12 @@ def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> 
             kv_ms=0.00025,
             sequence_ms=0.07,
         ),
-        async_scheduling=False,
+        async_scheduling=defaults.async_scheduling,
         kv_bytes_per_token=131072,
         block_tokens=16,
         kv_tokens=max(40_000, context_tokens),
         seqs_max=64,
-        batched_tokens_max=2048,
+        batched_tokens_max=defaults.batched_tokens_max,
         context_tokens=context_tokens,
         weights_bytes=15_000_000_000,
         accelerator_memory_bytes=24_000_000_000,

@@ -71,6 +71,12 @@ def test_the_accelerator_keeps_the_name_of_the_configuration(tmp_path: Path) -> 
     [
         ({"hidden_size": 0}, "A100", "its config.json cannot be used: .*config.json: hidden_size is 0"),
         ({}, "H300", "its config.json gives no profile: accelerator is 'H300'; expected one of: A10"),
+        ({"layer_types": ["mamba"]}, "A100", r"its config.json cannot be used: .*layer_types is \['mamba'\]"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": "128"}},
+            "A100",
+            "its config.json cannot be used: .*config.json: quantization_config.group_size is '128'",
+        ),
         ({"num_hidden_layers": 800}, "A10", "its config.json gives no profile: gpus is 1; expected at least"),
     ],
 )

@@ -12,7 +12,7 @@ import { Pacer, type PacerReport } from "./pacer.js";
 export interface StreamOptions extends PacerOptions {
   /** Aborted: what is pending is shown at once, and the stream ends there. */
   readonly signal?: AbortSignal | undefined;
-  /** Called with the reader's experience when the stream has ended. */
+  /** Called with the reader's experience when the stream has ended. Its error ends the stream, after all items. */
   readonly onReport?: ((report: PacerReport) => void) | undefined;
   /** The page that shows the text. Default: that of the browser. */
   readonly page?: Page | undefined;
@@ -20,75 +20,117 @@ export interface StreamOptions extends PacerOptions {
   readonly clock?: (() => number) | undefined;
 }
 
-/** A pacer of items with a clock, a timer and a page, that calls `emit` with each item when it is due. */
+/** What a function of the caller has thrown. */
+interface Failure {
+  readonly error: unknown;
+}
+
+/** Where a pump puts what is due. */
+interface Outlet<T> {
+  emit(item: T): void;
+  /** Called once, after the last item; not if the pump is dropped. */
+  close(failure: Failure | undefined): void;
+}
+
+/** A pacer of items with a clock, a timer, a page and a signal: each item goes to its outlet when it is due. */
 class Pump<T> {
   readonly #items: ItemPacer<T>;
   readonly #clock: () => number;
-  readonly #emit: (item: T) => void;
+  readonly #outlet: Outlet<T>;
   readonly #options: StreamOptions;
   readonly #unwatch: () => void;
+  readonly #onAbort = (): void => this.abort();
   readonly #ended: Promise<void>;
   #resolve!: () => void;
+  #reject!: (error: unknown) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #stopped = false;
 
-  constructor(shape: Shape<T>, options: StreamOptions, emit: (item: T) => void) {
+  constructor(shape: Shape<T>, options: StreamOptions, outlet: Outlet<T>) {
     this.#clock = options.clock ?? (() => performance.now());
     const startMs = options.startMs ?? this.#clock();
     this.#items = new ItemPacer(new Pacer({ ...options, startMs }), shape);
-    this.#emit = emit;
+    this.#outlet = outlet;
     this.#options = options;
-    this.#ended = new Promise((resolve) => (this.#resolve = resolve));
+    this.#ended = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.#ended.catch(() => {}); // the outlet has the error; none has to wait for the end
     this.#unwatch = watchPage((on) => {
       this.#items.pacer.passThrough(on, this.#clock());
       this.#run();
     }, options.page);
+    if (options.signal?.aborted) this.abort();
+    else options.signal?.addEventListener("abort", this.#onAbort, { once: true });
   }
 
-  /** Takes an item; ignored after an abort. */
+  /** Takes an item; ignored after the end. */
   push(item: T): void {
     if (this.#stopped) return;
     this.#items.push(item, this.#clock());
     this.#run();
   }
 
-  /** Ends the stream; resolves when all of it is out. */
+  /** Ends the stream. Settles when all of it is out or the pump is dropped; rejects with what has failed. */
   end(): Promise<void> {
-    this.#items.end(this.#clock());
-    this.#run();
+    if (!this.#stopped) {
+      this.#items.end(this.#clock());
+      this.#run();
+    }
     return this.#ended;
   }
 
   /** Shows at once what is pending, and ends the stream. */
   abort(): void {
     if (this.#stopped) return;
-    this.#items.flush(this.#clock());
-    void this.end();
+    const now = this.#clock();
+    this.#items.end(now);
+    this.#items.flush(now); // last: before the end it leaves half a character
+    this.#run();
   }
 
-  /** Ends without showing anything more: the consumer is gone. */
-  drop(): void {
+  /** Ends without showing anything more: the consumer is gone. Settles as `end` does. */
+  drop(): Promise<void> {
     this.#stop();
+    return this.#ended;
   }
 
+  /** Emits what is due. In a timer nobody would catch an error: the outlet is told. */
   #run(): void {
     if (this.#stopped) return;
     clearTimeout(this.#timer);
-    for (const item of this.#items.release(this.#clock())) this.#emit(item);
-    if (this.#items.done) return this.#stop();
-    const wakeAt = this.#items.wakeAt;
-    if (wakeAt !== undefined) {
-      this.#timer = setTimeout(() => this.#run(), Math.max(0, wakeAt - this.#clock()));
+    let failure: Failure | undefined;
+    try {
+      for (const item of this.#items.release(this.#clock())) this.#outlet.emit(item);
+      if (!this.#items.done) return this.#wait();
+    } catch (error) {
+      failure = { error };
     }
+    this.#outlet.close(this.#stop(failure));
   }
 
-  #stop(): void {
-    if (this.#stopped) return;
+  #wait(): void {
+    const wakeAt = this.#items.wakeAt;
+    if (wakeAt === undefined) return;
+    this.#timer = setTimeout(() => this.#run(), Math.max(0, wakeAt - this.#clock()));
+  }
+
+  /** Lets go of timer, page and signal, and reports; returns the first failure. */
+  #stop(failure?: Failure): Failure | undefined {
+    if (this.#stopped) return failure;
     this.#stopped = true;
     clearTimeout(this.#timer);
     this.#unwatch();
-    this.#options.onReport?.(this.#items.pacer.report());
-    this.#resolve();
+    this.#options.signal?.removeEventListener("abort", this.#onAbort);
+    try {
+      this.#options.onReport?.(this.#items.pacer.report());
+    } catch (error) {
+      failure ??= { error };
+    }
+    if (failure === undefined) this.#resolve();
+    else this.#reject(failure.error);
+    return failure;
   }
 }
 
@@ -111,36 +153,32 @@ export async function* pace<T>(
 ): AsyncGenerator<T, void> {
   let due: T[] = [];
   let over = false;
-  let failure: { readonly error: unknown } | undefined;
+  let failure: Failure | undefined;
   let notify = (): void => {};
   const iterator = source[Symbol.asyncIterator]();
-  const pump = new Pump<T>(shape, options, (item) => {
-    due.push(item);
-    notify();
+  const pump = new Pump<T>(shape, options, {
+    emit(item) {
+      due.push(item);
+      notify();
+    },
+    close(failed) {
+      failure ??= failed;
+      over = true;
+      notify();
+    },
   });
-  const finish = (): void => {
-    over = true;
-    notify();
-  };
-  const abort = (): void => {
-    pump.abort();
-    finish();
-  };
   const read = async (): Promise<void> => {
     try {
       for (let next = await iterator.next(); !next.done; next = await iterator.next()) {
         if (over) return;
         pump.push(next.value);
       }
-      await pump.end();
+      void pump.end();
     } catch (error) {
       failure ??= over ? undefined : { error };
       pump.abort();
     }
-    finish();
   };
-  if (options.signal?.aborted) abort();
-  else options.signal?.addEventListener("abort", abort, { once: true });
   if (!over) void read();
   try {
     for (;;) {
@@ -154,41 +192,72 @@ export async function* pace<T>(
     if (failure !== undefined) throw failure.error;
   } finally {
     over = true;
-    options.signal?.removeEventListener("abort", abort);
-    pump.drop();
+    const dropped = pump.drop();
     // Not awaited: a source that waits for its next item would answer only after that.
     void Promise.resolve(iterator.return?.()).catch(() => {});
+    // A consumer that stops early learns here what its report has thrown; an error before that comes first.
+    if (failure === undefined) await dropped;
   }
 }
 
-/** A transform that paces the text of a pipe, as `pace` does. An abort of the pipe itself drops what is pending. */
+/**
+ * A pair of streams that paces the text of a pipe, as `pace` does. A cancel or an abort of the pipe itself drops what
+ * is pending, also after the source has ended.
+ *
+ * No `TransformStream`: that tells nothing of a cancel in Node 18, or while the end of the source is pending.
+ */
 export function pacerStream(options?: StreamOptions): TransformStream<string, string>;
 export function pacerStream<T>(options: StreamOptions, shape: Shape<T>): TransformStream<T, T>;
 export function pacerStream<T>(
   options: StreamOptions = {},
   shape: Shape<T> = TEXT as unknown as Shape<T>,
 ): TransformStream<T, T> {
-  let pump: Pump<T>;
-  const onAbort = (): void => pump.abort();
-  const drop = (): void => {
-    options.signal?.removeEventListener("abort", onAbort);
-    pump.drop();
+  let output!: ReadableStreamDefaultController<T>;
+  let input!: WritableStreamDefaultController;
+  let failure: Failure | undefined;
+  const drop = (error: unknown): Promise<void> => {
+    output.error(error);
+    return pump.drop();
   };
-  const transformer: Transformer<T, T> & { cancel(): void } = {
+  const readable = new ReadableStream<T>(
+    {
+      start(controller) {
+        output = controller;
+      },
+      pull: () => failure && output.error(failure.error), // all before it is read
+      cancel(reason) {
+        input.error(reason);
+        return pump.drop();
+      },
+    },
+    // What is pending waits in the pacer, not in the pipe: the writer is never stopped by the pace.
+    { highWaterMark: 0 },
+  );
+  const writable = new WritableStream<T>({
     start(controller) {
-      pump = new Pump(shape, options, (item) => controller.enqueue(item));
-      if (options.signal?.aborted) pump.abort();
-      else options.signal?.addEventListener("abort", onAbort, { once: true });
+      input = controller;
+      // While the end is pending only the signal tells of an abort; Safari has it since 16.4.
+      controller.signal?.addEventListener("abort", () => void drop(controller.signal.reason));
     },
-    transform(item) {
-      pump.push(item);
+    write(item) {
+      try {
+        pump.push(item);
+      } catch (error) {
+        void drop(error);
+        throw error;
+      }
     },
-    async flush() {
-      await pump.end();
-      drop();
+    close: () => pump.end(),
+    abort: drop,
+  });
+  const pump = new Pump<T>(shape, options, {
+    emit: (item) => output.enqueue(item),
+    close(failed) {
+      if (failed === undefined) return output.close();
+      failure = failed;
+      input.error(failed.error);
+      if (output.desiredSize === 0) output.error(failed.error);
     },
-    cancel: drop,
-  };
-  // What is pending waits in the pacer, not in the pipe: the writer is never stopped by the pace.
-  return new TransformStream(transformer, undefined, { highWaterMark: Infinity });
+  });
+  return { readable, writable };
 }

@@ -32,6 +32,7 @@ async function piped(items, transform) {
     for (const item of items) await writer.write(item);
     await writer.close();
   })();
+  writing.catch(() => {}); // an error that the reader throws as well
   const reader = transform.readable.getReader();
   for (let next = await reader.read(); !next.done; next = await reader.read()) got.push(next.value);
   await writing;
@@ -46,6 +47,30 @@ function fakePage() {
   motion.matches = false;
   return { document, motion, matchMedia: () => motion };
 }
+
+/** A pipe whose text is due in minutes, after its first word was read; `reports` counts the ends of its pacer. */
+async function slowPipe(lib, options = {}) {
+  const seen = { reports: 0, clocks: 0 };
+  const clock = () => ((seen.clocks += 1), performance.now());
+  const pair = lib.pacerStream({ ...NEVER, onReport: () => (seen.reports += 1), clock, ...options });
+  const [writer, reader] = [pair.writable.getWriter(), pair.readable.getReader()];
+  await writer.write(ALL);
+  check((await reader.read()).value === "One", "the first word");
+  /** Closes the writer; returns when the pacer knows of it, with a promise for the end of the close. */
+  const close = async () => {
+    const before = seen.clocks; // no timer of the pacer is due: only its end reads the clock
+    const closed = writer.close();
+    await until(() => seen.clocks > before);
+    return { closed };
+  };
+  return { writer, reader, seen, close };
+}
+
+const failing = () => {
+  throw new Error("no report");
+};
+
+const rejection = (promise) => promise.then(() => undefined, (error) => error);
 
 export const adapterTests = (lib) => [
   {
@@ -144,6 +169,143 @@ export const adapterTests = (lib) => [
     async run() {
       const got = await piped(TEXTS, lib.pacerStream(FAST));
       check(got.join("") === ALL, JSON.stringify(got));
+    },
+  },
+  {
+    name: "a pipe that is cancelled stops",
+    async run() {
+      const { writer, reader, seen } = await slowPipe(lib);
+      await reader.cancel("gone");
+      check(seen.reports === 1, `${seen.reports} reports`);
+      check((await rejection(writer.write("more"))) === "gone", "the writer is not told");
+    },
+  },
+  {
+    name: "a pipe that is cancelled after the end of its source stops, and its close settles",
+    async run() {
+      const { reader, seen, close } = await slowPipe(lib);
+      const { closed } = await close();
+      await reader.cancel("gone");
+      await closed;
+      check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "a pipe that is aborted drops what is pending",
+    async run() {
+      const { writer, reader, seen } = await slowPipe(lib);
+      await writer.abort("stop");
+      check((await rejection(reader.read())) === "stop", "the reader is not told");
+      check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "a pipe that is aborted after the end of its source drops what is pending, and its close settles",
+    async run() {
+      const { writer, reader, seen, close } = await slowPipe(lib);
+      const { closed } = await close();
+      await writer.abort("stop");
+      await closed;
+      check((await rejection(reader.read())) === "stop", "the reader is not told");
+      check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "a chunk that is no string is one error of a pipe, and stops it",
+    async run() {
+      const { writer, reader, seen } = await slowPipe(lib);
+      for (const error of [await rejection(writer.write(new Uint8Array([104]))), await rejection(reader.read())]) {
+        check(error instanceof TypeError && /expected a string/.test(error.message), `${error}`);
+      }
+      check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "an aborted signal ends a pipe after what had arrived",
+    async run() {
+      const stop = new AbortController();
+      const { writer, reader, seen } = await slowPipe(lib, { signal: stop.signal });
+      stop.abort();
+      check((await reader.read()).value === ALL.slice("One".length), "the rest");
+      check((await reader.read()).done, "the end");
+      await writer.write("ignored");
+      await writer.close();
+      check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "an error of the report comes after all text",
+    async run() {
+      const got = [];
+      const paced = lib.pace(arriving(TEXTS), { ...FAST, onReport: failing });
+      check((await rejection(collect(paced, got)))?.message === "no report", "pace");
+      check(got.join("") === ALL, JSON.stringify(got));
+    },
+  },
+  {
+    name: "an error of the report reaches a consumer that stops early, and the source ends",
+    async run() {
+      let ended = false;
+      const source = (async function* () {
+        try {
+          for (;;) yield ALL;
+        } finally {
+          ended = true;
+        }
+      })();
+      const stopping = async () => {
+        for await (const _ of lib.pace(source, { ...NEVER, onReport: failing })) break;
+      };
+      check((await rejection(stopping()))?.message === "no report", "pace");
+      await until(() => ended);
+    },
+  },
+  {
+    name: "an error of the source comes before one of the report",
+    async run() {
+      const paced = lib.pace(arriving(TEXTS, new Error("gone")), { ...NEVER, onReport: failing });
+      check((await rejection(collect(paced)))?.message === "gone", "pace");
+    },
+  },
+  {
+    name: "an error of the report of a pipe comes after all that was not read yet, and its close tells of it",
+    async run() {
+      const pair = lib.pacerStream({ maxLagMs: 0, onReport: failing });
+      const [writer, reader] = [pair.writable.getWriter(), pair.readable.getReader()];
+      await writer.write("One");
+      await writer.write(" two");
+      check((await rejection(writer.close()))?.message === "no report", "close");
+      const got = [(await reader.read()).value, (await reader.read()).value];
+      check(got.join("") === "One two", JSON.stringify(got));
+      check((await rejection(reader.read()))?.message === "no report", "read");
+    },
+  },
+  {
+    name: "an error of the report reaches who cancels or aborts a pipe",
+    async run() {
+      const cancelled = await slowPipe(lib, { onReport: failing });
+      check((await rejection(cancelled.reader.cancel()))?.message === "no report", "cancel");
+      const aborted = await slowPipe(lib, { onReport: failing });
+      check((await rejection(aborted.writer.abort()))?.message === "no report", "abort");
+    },
+  },
+  {
+    name: "an error of a shape at a time when an item is due ends the stream",
+    async run() {
+      let cut = 0;
+      const shape = {
+        textOf: (item) => item.text,
+        withText(item, text) {
+          cut += 1;
+          if (cut > 1) throw new Error("no item");
+          return { ...item, text };
+        },
+      };
+      const source = arriving([{ text: ALL }]);
+      check((await rejection(collect(lib.pace(source, FAST, shape))))?.message === "no item", "pace");
+      cut = 0;
+      const error = await rejection(piped([{ text: ALL }], lib.pacerStream(FAST, shape)));
+      check(error?.message === "no item", "pipe");
     },
   },
   {

@@ -33,7 +33,7 @@ def test_in_chromium(flags: tuple[str, ...]) -> None:
     result = pacer_package.in_browser(*flags)
     assert result["failed"] == []
     assert result["reduced"] is bool(flags)
-    assert result["passed"] > sum(len(cases(name)) for name in ("by_hand", "bursts", "graphemes"))
+    assert result["passed"] > sum(len(cases(name)) for name in ("by_hand", "bursts", "items", "graphemes"))
 
 
 def test_the_lock_file_names_no_registry() -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qlm.pacer.core.items import ItemPacer, Shape
 from qlm.pacer.core.options import PacerOptions
 from qlm.pacer.core.pacer import Pacer
 
@@ -16,6 +17,12 @@ NAMES = {
     "ttftMs": "ttft_ms",
     "readerTokensPerS": "reader_tokens_per_s",
 }
+
+
+ITEMS: Shape[dict[str, Any]] = Shape(
+    lambda item: item["text"], lambda item, text: {**item, "text": text}, lambda item: item.get("key")
+)
+"""Items of `items.json`."""
 
 
 class Released(NamedTuple):
@@ -33,19 +40,20 @@ def pacer_of(options: dict[str, Any]) -> Pacer:
     return Pacer(PacerOptions(**chosen), start_ms=options.get("startMs"))
 
 
-def take(pacer: Pacer, step: dict[str, Any]) -> None:
+def take(pacer: Pacer | ItemPacer[Any], step: dict[str, Any]) -> None:
     """Apply the action of a step; expectations are not looked at."""
     at_ms = step["at"]
+    text_pacer = pacer.pacer if isinstance(pacer, ItemPacer) else pacer
     if "push" in step:
         pacer.push(step["push"], at_ms)
     if "close" in step:
-        pacer.close(at_ms)
+        text_pacer.close(at_ms)
     if "end" in step:
         pacer.end(at_ms)
     if "flush" in step:
         pacer.flush(at_ms)
     if "passThrough" in step:
-        pacer.pass_through(step["passThrough"], at_ms)
+        text_pacer.pass_through(step["passThrough"], at_ms)
 
 
 def paced(pacer: Pacer, pushes: list[tuple[float, str]]) -> list[Released]:

@@ -1,14 +1,15 @@
 /**
  * Pacing of a stream of items, such as chunks of an API, of which only some carry text.
  *
- * Text is cut anew; what carries none passes in its place, after all text before it.
+ * Text is cut anew; what carries none passes in its place, after all text before it, and ends a word. An item with
+ * empty text ends none: it follows the word that it came in.
  */
 
 import type { Pacer } from "./pacer.js";
 
 /** Way to read and write the text of an item. */
 export interface Shape<T> {
-  /** Text of an item; empty or undefined if it passes as it is. */
+  /** Text of an item; undefined if it has none. With empty text, too, it passes as it is. */
   textOf(item: T): string | undefined;
   /** Item like another one, with another text. */
   withText(item: T, text: string): T;
@@ -21,14 +22,27 @@ export interface Shape<T> {
 /** Items that are the text. */
 export const TEXT: Shape<string> = { textOf: (text) => text, withText: (_, text) => text };
 
-/** Text of one key, with its last item and its end, in characters from the begin of all text; or an item without. */
-type Entry<T> = { readonly key: string; item: T; end: number } | { readonly key: undefined; readonly item: T };
+/** Text of one key; places are characters from the begin of all text. */
+interface Run<T> {
+  readonly key: string;
+  /** Its last item with text. */
+  item: T;
+  end: number;
+  /** Items with empty text that have not passed, and their places. */
+  readonly blanks: { readonly place: number; readonly item: T }[];
+}
+
+/** An item without text. */
+interface Passing<T> {
+  readonly key: undefined;
+  readonly item: T;
+}
 
 /** Pacer of items, in their order. Its caller has the clock, as with `Pacer`. */
 export class ItemPacer<T> {
   readonly pacer: Pacer;
   readonly #shape: Shape<T>;
-  #order: Entry<T>[] = [];
+  #order: (Run<T> | Passing<T>)[] = [];
   #pushed = 0;
   #released = 0;
 
@@ -51,23 +65,36 @@ export class ItemPacer<T> {
   /** Takes an item that has arrived. */
   push(item: T, now: number): void {
     const text = this.#shape.textOf(item);
-    if (text === undefined || text === "") {
-      this.pacer.close(now);
-      if (this.#shape.isAbort?.(item)) this.pacer.flush(now);
-      this.#order.push({ key: undefined, item });
-      return;
-    }
+    if (text === undefined) this.#pass(item, now);
+    else if (text === "") this.#pushBlank(item, now);
+    else this.#pushText(item, text, now);
+  }
+
+  #pass(item: T, now: number): void {
+    this.pacer.close(now);
+    if (this.#shape.isAbort?.(item)) this.pacer.flush(now);
+    this.#order.push({ key: undefined, item });
+  }
+
+  #pushText(item: T, text: string, now: number): void {
     const key = this.#shape.keyOf?.(item) ?? "";
     let run = this.#order[this.#order.length - 1];
     if (run === undefined || run.key === undefined || run.key !== key) {
       this.pacer.close(now);
-      run = { key, item, end: this.#pushed };
+      run = { key, item, end: this.#pushed, blanks: [] };
       this.#order.push(run);
     }
     this.pacer.push(text, now);
     this.#pushed += text.length;
     run.item = item;
     run.end = this.#pushed;
+  }
+
+  #pushBlank(item: T, now: number): void {
+    this.pacer.push("", now); // it is no arrival, but has a time
+    const run = this.#order[this.#order.length - 1];
+    if (run === undefined || run.key === undefined) this.#order.push({ key: undefined, item });
+    else run.blanks.push({ place: this.#pushed, item });
   }
 
   /** Ends the stream. What is pending stays paced. */
@@ -82,21 +109,41 @@ export class ItemPacer<T> {
 
   /** Returns the items that are due; those without text as soon as the text before them is out. */
   release(now: number): T[] {
-    let text = this.pacer.release(now);
+    const units = this.pacer.releaseUnits(now).values();
     const items: T[] = [];
-    let entry: Entry<T> | undefined;
-    while ((entry = this.#order[0]) !== undefined) {
-      if (entry.key === undefined) {
-        items.push(entry.item);
+    let first: Run<T> | Passing<T> | undefined;
+    while ((first = this.#order[0]) !== undefined) {
+      if (first.key === undefined) {
+        items.push(first.item);
       } else {
-        const size = Math.min(text.length, entry.end - this.#released);
-        if (size > 0) items.push(this.#shape.withText(entry.item, text.slice(0, size)));
-        text = text.slice(size);
-        this.#released += size;
-        if (this.#released < entry.end) break;
+        for (const item of this.#releasedOf(first, units)) items.push(item);
+        if (this.#released < first.end) break;
       }
       this.#order.shift();
     }
     return items;
+  }
+
+  /** Yields the text of a run that is out, each item with empty text after the unit that it came in. */
+  *#releasedOf(run: Run<T>, units: Iterator<string>): Generator<T> {
+    let blank: { readonly place: number; readonly item: T } | undefined;
+    while ((blank = run.blanks[0]) !== undefined) {
+      yield* this.#textUntil(blank.place, run, units);
+      if (this.#released < blank.place) return;
+      run.blanks.shift();
+      yield blank.item;
+    }
+    yield* this.#textUntil(run.end, run, units);
+  }
+
+  *#textUntil(place: number, run: Run<T>, units: Iterator<string>): Generator<T> {
+    let text = "";
+    while (this.#released < place) {
+      const unit = units.next();
+      if (unit.done) break;
+      text += unit.value;
+      this.#released += unit.value.length;
+    }
+    if (text !== "") yield this.#shape.withText(run.item, text);
   }
 }

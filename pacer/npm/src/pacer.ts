@@ -135,6 +135,11 @@ export class Pacer {
 
   /** Returns the text that has become due since the last call. */
   release(now: number): string {
+    return this.releaseUnits(now).join("");
+  }
+
+  /** Returns the same as `release`, each unit apart. */
+  releaseUnits(now: number): string[] {
     this.#advance(now);
     const ready = this.#ready;
     this.#ready = [];
@@ -144,7 +149,7 @@ export class Pacer {
       const size = ready.reduce((sum, unit) => sum + unit.size, 0);
       this.#timeline.deliver(size, Math.max(0, (this.#nowMs - this.#startMs) / 1000));
     }
-    return ready.map((unit) => unit.text).join("");
+    return ready.map((unit) => unit.text);
   }
 
   /** Returns the reader's experience of what was released so far. */

@@ -4,7 +4,7 @@ import { paced } from "../dist/ai-sdk.js";
 import { graphemes } from "../dist/graphemes.js";
 import * as index from "../dist/index.js";
 import { adapterTests } from "./adapters.mjs";
-import { differences, until } from "./support.mjs";
+import { differences, itemDifferences, until } from "./support.mjs";
 
 const failed = [];
 let passed = 0;
@@ -21,10 +21,10 @@ async function attempt(name, run) {
 const read = async (name) => (await (await fetch(`../../vectors/${name}.json`)).json()).cases;
 const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-for (const name of ["by_hand", "bursts"]) {
+for (const name of ["by_hand", "bursts", "items"]) {
   for (const each of await read(name)) {
     await attempt(`${name}: ${each.name}`, () => {
-      const found = differences(index.Pacer, each);
+      const found = name === "items" ? itemDifferences(index, each) : differences(index.Pacer, each);
       if (found.length > 0) throw new Error(found.join("; "));
     });
   }

@@ -1,13 +1,29 @@
 /** What the tests in Node and in the browser share; no imports, so that both can load it. */
 
 /** Runs a case of the vectors; returns what differs, as text. */
-export function differences(Pacer, { name, options = {}, steps, report }) {
+export function differences(Pacer, each) {
+  return differing(new Pacer(each.options), each);
+}
+
+/** Shape of the items of `items.json`. */
+export const ITEMS = {
+  textOf: (item) => item.text ?? undefined,
+  withText: (item, text) => ({ ...item, text }),
+  keyOf: (item) => item.key ?? "",
+};
+
+/** The same for a stream of items. */
+export function itemDifferences({ ItemPacer, Pacer }, each) {
+  return differing(new ItemPacer(new Pacer(each.options), ITEMS), each);
+}
+
+function differing(pacer, { name, steps, report }) {
   const found = [];
   const same = (what, got, expected) => {
     const close = typeof expected === "number" && Math.abs(got - expected) <= 1e-12 * Math.abs(expected);
-    if (got !== expected && !close) found.push(`${name}, ${what}: ${JSON.stringify(got)}, not ${JSON.stringify(expected)}`);
+    const equal = JSON.stringify(got) === JSON.stringify(expected);
+    if (!equal && !close) found.push(`${name}, ${what}: ${JSON.stringify(got)}, not ${JSON.stringify(expected)}`);
   };
-  const pacer = new Pacer(options);
   steps.forEach((step, number) => {
     if ("push" in step) pacer.push(step.push, step.at);
     if ("close" in step) pacer.close(step.at);

@@ -3,8 +3,10 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { graphemes } from "../dist/graphemes.js";
-import { headers, Pacer } from "../dist/index.js";
-import { differences } from "./support.mjs";
+import * as index from "../dist/index.js";
+import { differences, itemDifferences } from "./support.mjs";
+
+const { headers, Pacer } = index;
 
 const read = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8")).cases;
 
@@ -12,6 +14,10 @@ for (const name of ["by_hand", "bursts"]) {
   for (const each of read(name)) {
     test(`${name}: ${each.name}`, () => assert.deepEqual(differences(Pacer, each), []));
   }
+}
+
+for (const each of read("items")) {
+  test(`items: ${each.name}`, () => assert.deepEqual(itemDifferences(index, each), []));
 }
 
 test("graphemes", () => {

@@ -112,6 +112,15 @@ async def test_chat_chunks_keep_their_order_and_all_that_is_not_text() -> None:
     assert {each.id for each in got} == {"chat-1"}
 
 
+def test_chunks_with_empty_content_divide_no_word_and_pass() -> None:
+    items = ItemPacer(Pacer(FAST), CHAT)
+    for text in ("One tw", "", "o \U0001f1e9", "", "\U0001f1ea"):
+        items.push(chunk({"content": text}), 0)
+    items.end(0)
+    texts = [each.choices[0].delta.content for each in items.release(1000)]
+    assert texts == ["One two", "", " \U0001f1e9\U0001f1ea", ""]
+
+
 def test_words_of_two_choices_are_not_mixed() -> None:
     sent = [chunk({"content": f" w{number}"}, index=number % 2) for number in range(10)]
     got = list(pace_sync(arriving_sync(sent), CHAT, Pacer(FAST)))

@@ -1,11 +1,12 @@
 """Pacing of a stream of items, such as chunks of an API, of which only some carry text.
 
-Text is cut anew; what carries none passes in its place, after all text before it.
+Text is cut anew; what carries none passes in its place, after all text before it, and ends a word. An item
+with empty text ends none: it follows the word that it came in.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from qlm.pacer.core.pacer import Pacer
@@ -18,7 +19,7 @@ class Shape(Generic[T]):
     """Way to read and write the text of an item.
 
     Attributes:
-        text_of: Text of an item; empty or None if it passes as it is.
+        text_of: Text of an item; None if it has none. With empty text, too, it passes as it is.
         with_text: Item like another one, with another text.
         key_of: Which text an item belongs to: words never span two.
     """
@@ -34,11 +35,19 @@ TEXT: Shape[str] = Shape(lambda text: text, lambda _, text: text)
 
 @dataclass(slots=True)
 class _Run(Generic[T]):
-    """Text of one key: its last item, and its end, characters from the begin of all text."""
+    """Text of one key; places are characters from the begin of all text.
+
+    Attributes:
+        key: The key.
+        item: Its last item with text.
+        end: Its end.
+        blanks: Items with empty text that have not passed, and their places.
+    """
 
     key: Hashable
     item: T
     end: int
+    blanks: deque[tuple[int, T]] = field(default_factory=deque)
 
 
 class ItemPacer(Generic[T]):
@@ -65,10 +74,15 @@ class ItemPacer(Generic[T]):
     def push(self, item: T, now_ms: float) -> None:
         """Take an item that has arrived."""
         text = self._shape.text_of(item)
-        if not text:
+        if text is None:
             self.pacer.close(now_ms)
             self._order.append(item)
-            return
+        elif text == "":
+            self._push_blank(item, now_ms)
+        else:
+            self._push_text(item, text, now_ms)
+
+    def _push_text(self, item: T, text: str, now_ms: float) -> None:
         key = self._shape.key_of(item)
         run = self._order[-1] if self._order else None
         if not isinstance(run, _Run) or run.key != key:
@@ -78,6 +92,14 @@ class ItemPacer(Generic[T]):
         self.pacer.push(text, now_ms)
         self._pushed += len(text)
         run.item, run.end = item, self._pushed
+
+    def _push_blank(self, item: T, now_ms: float) -> None:
+        self.pacer.push("", now_ms)  # it is no arrival, but has a time
+        run = self._order[-1] if self._order else None
+        if isinstance(run, _Run):
+            run.blanks.append((self._pushed, item))
+        else:
+            self._order.append(item)
 
     def end(self, now_ms: float) -> None:
         """End the stream. What is pending stays paced."""
@@ -89,20 +111,34 @@ class ItemPacer(Generic[T]):
 
     def release(self, now_ms: float) -> list[T]:
         """Return the items that are due; those without text as soon as the text before them is out."""
-        text = self.pacer.release(now_ms)
+        units = iter(self.pacer.release_units(now_ms))
         items: list[T] = []
         while self._order:
             first = self._order[0]
             if not isinstance(first, _Run):
                 items.append(first)
-                self._order.popleft()
-                continue
-            size = min(len(text), first.end - self._released)
-            if size:
-                items.append(self._shape.with_text(first.item, text[:size]))
-                text = text[size:]
-                self._released += size
-            if self._released < first.end:
-                break
+            else:
+                items += self._released_of(first, units)
+                if self._released < first.end:
+                    break
             self._order.popleft()
         return items
+
+    def _released_of(self, run: _Run[T], units: Iterator[str]) -> Iterator[T]:
+        """Yield the text of a run that is out, each item with empty text after the unit that it came in."""
+        while run.blanks:
+            place, blank = run.blanks[0]
+            yield from self._text_until(place, run, units)
+            if self._released < place:
+                return
+            run.blanks.popleft()
+            yield blank
+        yield from self._text_until(run.end, run, units)
+
+    def _text_until(self, place: int, run: _Run[T], units: Iterator[str]) -> Iterator[T]:
+        text = ""
+        while self._released < place and (unit := next(units, None)) is not None:
+            text += unit
+            self._released += len(unit)
+        if text:
+            yield self._shape.with_text(run.item, text)

@@ -155,13 +155,17 @@ class Pacer:
 
     def release(self, now_ms: float) -> str:
         """Return the text that has become due since the last call."""
+        return "".join(self.release_units(now_ms))
+
+    def release_units(self, now_ms: float) -> list[str]:
+        """Return the same as `release`, each unit apart."""
         self._advance(now_ms)
         ready, self._ready = self._ready, []
         if ready and self._start_ms is not None:
             self._added_lag_ms = max(self._added_lag_ms, self.now_ms - ready[0].arrival_ms)
             at_s = max(0.0, (self.now_ms - self._start_ms) / 1000)
             self._timeline.deliver(sum(unit.size for unit in ready), at_s)
-        return "".join(unit.text for unit in ready)
+        return [unit.text for unit in ready]
 
     def report(self) -> PacerReport:
         """Return the reader's experience of what was released so far."""

@@ -12,6 +12,7 @@ export interface StreamPart {
 }
 
 const DELTAS = new Set(["text-delta", "reasoning-delta"]);
+const ENDS = new Set(["text-end", "reasoning-end"]);
 const ABORTS = new Set(["abort", "error"]);
 
 /** Text and reasoning are paced. A delta with metadata of the provider passes as it is, like any other part. */
@@ -19,6 +20,7 @@ const PARTS: Shape<StreamPart> = {
   textOf: (part) => (DELTAS.has(part.type) && part.providerMetadata == null ? part.text : undefined),
   withText: (part, text) => ({ ...part, text }),
   keyOf: (part) => `${part.type} ${part.id}`,
+  isEnd: (part) => ENDS.has(part.type),
   isAbort: (part) => ABORTS.has(part.type),
 };
 

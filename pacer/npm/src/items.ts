@@ -5,7 +5,8 @@
  * empty text ends none: it follows the word that it came in.
  */
 
-import type { Pacer } from "./pacer.js";
+import { endsInHalf } from "./graphemes.js";
+import { expectString, type Pacer } from "./pacer.js";
 
 /** Way to read and write the text of an item. */
 export interface Shape<T> {
@@ -17,6 +18,8 @@ export interface Shape<T> {
   keyOf?(item: T): string;
   /** True for an item that ends the stream early: what is pending is shown at once. */
   isAbort?(item: T): boolean;
+  /** True for an item without text that ends a text: it comes after half a character as well. */
+  isEnd?(item: T): boolean;
 }
 
 /** Items that are the text. */
@@ -42,6 +45,8 @@ interface Passing<T> {
 export class ItemPacer<T> {
   readonly pacer: Pacer;
   readonly #shape: Shape<T>;
+  // First halves of surrogate pairs, by key, with their items: the other half may come after an item without text.
+  readonly #halves = new Map<string, { readonly item: T; readonly half: string }>();
   #order: (Run<T> | Passing<T>)[] = [];
   #pushed = 0;
   #released = 0;
@@ -71,13 +76,26 @@ export class ItemPacer<T> {
   }
 
   #pass(item: T, now: number): void {
+    const isAbort = this.#shape.isAbort?.(item) === true;
+    if (isAbort || this.#shape.isEnd?.(item)) this.#pushHalves(now);
     this.pacer.close(now);
-    if (this.#shape.isAbort?.(item)) this.pacer.flush(now);
+    if (isAbort) this.pacer.flush(now);
     this.#order.push({ key: undefined, item });
   }
 
   #pushText(item: T, text: string, now: number): void {
+    expectString(text); // else the half before it would make it one
     const key = this.#shape.keyOf?.(item) ?? "";
+    const whole = (this.#halves.get(key)?.half ?? "") + text;
+    const end = whole.length - (endsInHalf(whole) ? 1 : 0);
+    this.#pushWhole(key, item, whole.slice(0, end), now);
+    if (end < whole.length) this.#halves.set(key, { item, half: whole.slice(end) });
+    else this.#halves.delete(key);
+  }
+
+  #pushWhole(key: string, item: T, text: string, now: number): void {
+    this.pacer.push("", now); // half a character is no arrival, but has a time
+    if (text === "") return;
     let run = this.#order[this.#order.length - 1];
     if (run === undefined || run.key === undefined || run.key !== key) {
       this.pacer.close(now);
@@ -90,6 +108,11 @@ export class ItemPacer<T> {
     run.end = this.#pushed;
   }
 
+  #pushHalves(now: number): void {
+    for (const [key, { item, half }] of this.#halves) this.#pushWhole(key, item, half, now);
+    this.#halves.clear();
+  }
+
   #pushBlank(item: T, now: number): void {
     this.pacer.push("", now); // it is no arrival, but has a time
     const run = this.#order[this.#order.length - 1];
@@ -99,6 +122,7 @@ export class ItemPacer<T> {
 
   /** Ends the stream. What is pending stays paced. */
   end(now: number): void {
+    this.#pushHalves(now);
     this.pacer.end(now);
   }
 

@@ -40,6 +40,11 @@ export interface PacerReport {
   readonly addedLagMs: number;
 }
 
+/** Throws if a text is no string. */
+export function expectString(text: unknown): void {
+  if (typeof text !== "string") throw new TypeError(`text is ${String(text)}; expected a string`);
+}
+
 export class Pacer {
   readonly #lagMs: number;
   readonly #waitMs: number;
@@ -89,7 +94,7 @@ export class Pacer {
 
   /** Takes text that has arrived. Throws, and changes nothing, if it is no string or the text has ended. */
   push(text: string, now: number): void {
-    if (typeof text !== "string") throw new TypeError(`text is ${String(text)}; expected a string`);
+    expectString(text);
     if (this.#ended) throw new RangeError("text after the end of the text");
     this.#advance(now);
     if (text === "") return;

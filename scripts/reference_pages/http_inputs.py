@@ -62,7 +62,9 @@ _HEADERS: Final[Mapping[str, Input]] = {
         "With `id:` lines, from which the stream can be resumed, or with data lines only; without the "
         "header, data lines and comments, unless `limits.resumable_streams` is set.",
     ),
-    DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
+    DEADLINE_HEADER: Input(
+        "number", _MS, "As `slo.deadline_ms`, if the body has no `slo`; the others may come beside it."
+    ),
     **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},
     **{name: Input("number", _MS, "As `slo.tpot_ms`, if the body has no `slo`.") for name in TPOT_HEADERS},
     **{name: Input("number", "0.01 to 10000", _PACE) for name in PACE_HEADERS},

@@ -117,11 +117,45 @@ def test_a_senseless_header_is_refused_by_its_name(name: str, value: str) -> Non
         chosen(headers={name: value})
 
 
-def test_tpot_alone_and_a_deadline_with_ttft_are_refused() -> None:
+def test_tpot_needs_ttft_also_beside_a_deadline() -> None:
     with pytest.raises(InvalidValueError, match="x-slo-tpot-ms is 5"):
         chosen(headers={"x-slo-tpot-ms": "5"})
-    with pytest.raises(InvalidValueError, match="x-qlm-deadline-ms"):
-        chosen(headers={"x-qlm-deadline-ms": "5", "x-slo-ttft-ms": "5"})
+    with pytest.raises(InvalidValueError, match="x-slo-tpot-ms is 5"):
+        chosen(headers={"x-slo-tpot-ms": "5", "x-qlm-deadline-ms": "9000"})
+
+
+@pytest.mark.parametrize(
+    ("beside", "slo"),
+    [
+        ({"x-slo-ttft-ms": "500"}, TokenSlo(ttft_ms=500)),
+        ({"x-slo-ttft-ms": "500", "x-slo-tpot-ms": "50"}, TokenSlo(ttft_ms=500, tpot_ms=50)),
+        ({"x-slo-tokens-per-s": "10"}, ReadingSlo(ttft_ms=1000, tokens_per_s=10)),
+        (
+            {"x-llm-d-slo-ttft-ms": "500", "x-slo-tokens-per-s": "10"},
+            ReadingSlo(ttft_ms=500, tokens_per_s=10),
+        ),
+    ],
+    ids=str,
+)
+def test_a_deadline_header_counts_beside_headers_on_tokens(beside: dict[str, str], slo: Slo) -> None:
+    assert chosen(headers=beside | {"x-qlm-deadline-ms": "9000"}) == Objective(slo, deadline_ms=9000)
+    assert chosen(headers=beside) == Objective(slo)
+
+
+@pytest.mark.parametrize(
+    ("beside", "at_least"),
+    [
+        ({"x-slo-ttft-ms": "500"}, "x-slo-ttft-ms, 500"),
+        ({"x-llm-d-slo-ttft-ms": "500", "x-slo-tokens-per-s": "10"}, "x-llm-d-slo-ttft-ms, 500"),
+        ({"x-slo-tokens-per-s": "10"}, "x-slo-ttft-ms, 1000"),
+    ],
+    ids=str,
+)
+def test_a_deadline_header_before_the_first_token_is_refused(beside: dict[str, str], at_least: str) -> None:
+    with pytest.raises(
+        InvalidValueError, match=rf"^x-qlm-deadline-ms is 400\.0; expected at least {at_least}"
+    ):
+        chosen(headers=beside | {"x-qlm-deadline-ms": "400"})
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "fast", ""])
@@ -130,10 +164,9 @@ def test_a_senseless_pace_is_refused_by_its_header(text: str) -> None:
         chosen(headers={"x-slo-tokens-per-s": text})
 
 
-@pytest.mark.parametrize("other", ["x-qlm-deadline-ms", "x-slo-tpot-ms"])
-def test_a_pace_beside_a_deadline_or_a_mean_is_refused(other: str) -> None:
+def test_a_pace_beside_a_mean_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"^x-slo-tokens-per-s is .*x-slo-ttft-ms"):
-        chosen(headers={"x-slo-tokens-per-s": "5", other: "500"})
+        chosen(headers={"x-slo-tokens-per-s": "5", "x-slo-tpot-ms": "500"})
 
 
 def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:

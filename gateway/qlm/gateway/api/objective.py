@@ -85,7 +85,7 @@ def choose(
     if body is not None:
         return _from_body(body, limits, now_ns)
     if (from_headers := _from_headers(headers)) is not None:
-        return Objective(from_headers)
+        return from_headers
     return Objective(_from_tier(tier, limits))
 
 
@@ -169,10 +169,14 @@ def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
         return Objective(DeadlineSlo(deadline_ms=deadline_ms), on_miss)
     if deadline_ms is not None:
         check_ms("slo.deadline_ms", deadline_ms)
-        if deadline_ms < on_tokens.ttft_ms:
-            expected = f"at least slo.ttft_ms, {on_tokens.ttft_ms:g}"
-            raise InvalidValueError("slo.deadline_ms", deadline_ms, expected)
+        _check_beside("slo.deadline_ms", deadline_ms, "slo.ttft_ms", on_tokens)
     return Objective(on_tokens, on_miss, deadline_ms)
+
+
+def _check_beside(field: str, deadline_ms: float, ttft_field: str, on_tokens: TokenSlo | ReadingSlo) -> None:
+    """Refuse a deadline of the whole answer that is earlier than that of its first token."""
+    if deadline_ms < on_tokens.ttft_ms:
+        raise InvalidValueError(field, deadline_ms, f"at least {ttft_field}, {on_tokens.ttft_ms:g}")
 
 
 def _on_tokens(body: SloBody, pace: set[str], given: set[str]) -> TokenSlo | ReadingSlo | None:
@@ -221,27 +225,38 @@ def _rfc3339_ms(field: str, text: str) -> float:
     return time.timestamp() * 1000
 
 
-def _from_headers(headers: Mapping[str, str]) -> Slo | None:
+def _from_headers(headers: Mapping[str, str]) -> Objective | None:
+    """Return the objective that headers name, by the rules of the body; None if they name none."""
     deadline_ms = _header_ms(headers, (DEADLINE_HEADER,))
+    on_tokens = _on_tokens_of_headers(headers)
+    if on_tokens is None:
+        return None if deadline_ms is None else Objective(DeadlineSlo(deadline_ms=deadline_ms))
+    if deadline_ms is not None:
+        sent = _sent(headers, TTFT_HEADERS) or TTFT_HEADERS[-1]
+        _check_beside(DEADLINE_HEADER, deadline_ms, sent, on_tokens)
+    return Objective(on_tokens, deadline_ms=deadline_ms)
+
+
+def _on_tokens_of_headers(headers: Mapping[str, str]) -> TokenSlo | ReadingSlo | None:
     ttft_ms = _header_ms(headers, TTFT_HEADERS)
     tpot_ms = _header_ms(headers, TPOT_HEADERS)
-    pace_name = next((each for each in PACE_HEADERS if each in headers), None)
-    if pace_name is not None:
-        if deadline_ms is not None or tpot_ms is not None:
-            expected = f"no other objective beside it than one of {', '.join(TTFT_HEADERS)}"
+    if (pace_name := _sent(headers, PACE_HEADERS)) is not None:
+        if tpot_ms is not None:
+            expected = f"no other pace beside it; one of {', '.join((*TTFT_HEADERS, DEADLINE_HEADER))} may be"
             raise InvalidValueError(pace_name, headers[pace_name], expected)
         tokens_per_s = _header_pace(pace_name, headers[pace_name])
         return ReadingSlo(ttft_ms=READER_TTFT_MS if ttft_ms is None else ttft_ms, tokens_per_s=tokens_per_s)
-    if deadline_ms is not None:
-        if ttft_ms is not None or tpot_ms is not None:
-            raise InvalidValueError(DEADLINE_HEADER, deadline_ms, "no further objective in other headers")
-        return DeadlineSlo(deadline_ms=deadline_ms)
     if ttft_ms is not None:
         return TokenSlo(ttft_ms=ttft_ms, tpot_ms=tpot_ms)
     if tpot_ms is not None:
-        sent = next(name for name in TPOT_HEADERS if name in headers)
-        raise InvalidValueError(sent, tpot_ms, f"to come together with one of {', '.join(TTFT_HEADERS)}")
+        expected = f"to come together with one of {', '.join(TTFT_HEADERS)}"
+        raise InvalidValueError(_sent(headers, TPOT_HEADERS) or "", tpot_ms, expected)
     return None
+
+
+def _sent(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """Return the first of some names that a request has as a header; None if it has none of them."""
+    return next((each for each in names if each in headers), None)
 
 
 def _header_pace(name: str, text: str) -> float:
@@ -254,8 +269,7 @@ def _header_pace(name: str, text: str) -> float:
 
 
 def _header_ms(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:
-    name = next((each for each in names if each in headers), None)
-    if name is None:
+    if (name := _sent(headers, names)) is None:
         return None
     text = headers[name]
     value = _number(text)

@@ -13,6 +13,9 @@ from qlm.cli.bench.report import Judging, report
 from qlm.cli.bench.saved import saved_text
 from qlm.cli.main import main
 from qlm.domain.streaming.reader import Reader
+from qlm.gateway.api.bodies.parts import SloBody
+from qlm.gateway.api.objective import choose
+from qlm.gateway.core.limits import GatewayLimits
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -69,6 +72,14 @@ def test_an_objective_is_written_as_the_api_takes_it() -> None:
         "x-slo-tokens-per-s": "10",
         "x-qlm-deadline-ms": "9000",
     }
+
+
+@pytest.mark.parametrize("words", ["deadline:1234567", "ttft:1234.5678 pace:4.8 deadline:2592000000"])
+def test_the_server_reads_from_headers_what_it_reads_from_the_body(words: str) -> None:
+    slo = parse_slo([words])
+    assert slo is not None
+    by_body = choose(SloBody.model_validate(slo.body()), {}, "auto", GatewayLimits(), 0)
+    assert choose(None, slo.headers(), "auto", GatewayLimits(), 0) == by_body
 
 
 def run(delay_s: float, requests: int = 40, pace_s: float = 0.2) -> Run:

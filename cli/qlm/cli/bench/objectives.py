@@ -56,7 +56,8 @@ class Slo:
             "tokens_per_s": "x-slo-tokens-per-s",
             "deadline_ms": "x-qlm-deadline-ms",
         }
-        return {names[name]: f"{value:g}" for name, value in self.body().items()}
+        # All digits: the server judges by what it reads.
+        return {names[name]: repr(value).removesuffix(".0") for name, value in self.body().items()}
 
     def met(self, sent: Sent) -> bool:
         """Return whether a request was answered within all of it, from its scheduled arrival."""

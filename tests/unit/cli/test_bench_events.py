@@ -90,6 +90,7 @@ def test_the_server_says_that_an_answer_is_complete() -> None:
                 '{"usage": [1]}',
                 '{"usage": {"completion_tokens": "3"}}',
                 '{"usage": {"prompt_tokens": -1}}',
+                '{"usage": {"completion_tokens": 100000001}}',
             )
         ),
     ],

@@ -159,10 +159,12 @@ WITHOUT_TIMES = {key: value for key, value in AIPERF["metrics"].items() if key !
         ([{"format": "qlm-bench", "version": 2}], ["version", "2", "1"]),
         ([{"format": "qlm-bench", "version": 1, "runs": []}], ["without a request"]),
         ([[]], ["no request"]),
+        ([VLLM | {"output_lens": [10**9] * 40}], ["output_lens.0", "100000000"]),
+        ([[perf(output_tokens=10**9, output_token_times=[100.5])]], ["0.info.output_tokens", "100000000"]),
         (["text"], ["str"]),
     ],
 )
-def test_a_file_without_token_times_names_what_would_have_them(
+def test_a_file_that_cannot_be_rated_is_refused_by_what_is_wrong(
     tmp_path: Path, documents: list[Any], words: list[str]
 ) -> None:
     with pytest.raises(InvalidValueError) as refused:

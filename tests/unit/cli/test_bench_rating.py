@@ -159,6 +159,23 @@ def test_a_count_without_places_is_spread_evenly(tokens: int, chunks: int, expec
     assert [each.tokens for each in spread(tokens, [float(each) for each in range(chunks)])] == expected
 
 
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_each_token_of_a_spread_count_is_in_its_chunk(tokens: int, chunks: int) -> None:
+    expected = [0] * chunks
+    for token in range(tokens):
+        even = token * chunks // tokens
+        expected[even if tokens >= chunks else round(token * (chunks - 1) / max(1, tokens - 1))] += 1
+    assert [each.tokens for each in spread(tokens, [float(each) for each in range(chunks)])] == expected
+
+
+def test_a_large_count_is_spread_without_counting_its_tokens() -> None:
+    assert [each.tokens for each in spread(10**18, [0.0, 1.0, 2.0])] == [
+        333333333333333334,
+        333333333333333333,
+        333333333333333333,
+    ]
+
+
 def test_a_warm_up_is_left_out_by_arrival_with_its_tokens_and_its_time() -> None:
     second = sent(10.5, 10.6, at_s=10.0)
     cut = run(FAST, second).without(1)

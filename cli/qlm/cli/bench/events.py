@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from qlm.cli.bench.record import Chunk, spread
+from qlm.cli.bench.record import TOKENS_MAX, Chunk, spread
 
 USAGE: Final = "usage of each event"
 IDS: Final = "token ids of each event"
@@ -155,7 +155,7 @@ def _count(value: Any, known: int | None = None) -> int | None:
     """
     if value is None:
         return known
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= TOKENS_MAX:
         raise TypeError(value)
     return value
 

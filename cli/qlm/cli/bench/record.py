@@ -2,12 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 FloatArray = npt.NDArray[np.float64]
+
+TOKENS_MAX: Final = 100_000_000
+"""Most tokens of a prompt or an answer: more than any context has, so a larger count is a mistake."""
+
+TokenCount = Annotated[int, Field(ge=0, le=TOKENS_MAX)]
+"""A count of tokens in a model of a file."""
 
 
 class Chunk(NamedTuple):
@@ -94,11 +102,15 @@ def spread(tokens: int, times_s: Sequence[float]) -> tuple[Chunk, ...]:
 
     Files that have one count for a whole answer do not say which chunk had more.
     """
-    count = len(times_s)
-    shares = [0] * count
-    for token in range(tokens if count else 0):
-        if tokens >= count:
-            shares[token * count // tokens] += 1
-        else:
-            shares[round(token * (count - 1) / max(1, tokens - 1))] += 1
-    return tuple(Chunk(at_s, number) for at_s, number in zip(times_s, shares, strict=True))
+    return tuple(map(Chunk, times_s, _shares(tokens, len(times_s))))
+
+
+def _shares(tokens: int, chunks: int) -> list[int]:
+    if tokens >= chunks:
+        # Token t is in chunk t * chunks // tokens, so chunk c begins with token ceil(c * tokens / chunks).
+        begins = [-(-chunk * tokens // chunks) for chunk in range(chunks + 1)] if chunks else [0]
+        return [end - begin for begin, end in pairwise(begins)]
+    shares = [0] * chunks
+    for token in range(tokens):
+        shares[round(token * (chunks - 1) / max(1, tokens - 1))] += 1
+    return shares

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
 
-from qlm.cli.bench.record import Chunk, Run, Sent
+from qlm.cli.bench.record import Chunk, Run, Sent, TokenCount
 from qlm.cli.bench.report import plain
 
 FORMAT: Final = "qlm-bench"
@@ -23,9 +23,9 @@ class SavedRequest(BaseModel):
     sent_s: float
     end_s: float
     chunk_times_s: list[float]
-    chunk_tokens: list[NonNegativeInt]
+    chunk_tokens: list[TokenCount]
     error: str | None
-    prompt_tokens: NonNegativeInt
+    prompt_tokens: TokenCount
     asked_tokens: NonNegativeInt | None
 
     @model_validator(mode="after")

@@ -7,9 +7,9 @@ directly in `info`, newer ones in `info.response_metrics`.
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict
 
-from qlm.cli.bench.record import Run, Sent, spread
+from qlm.cli.bench.record import Run, Sent, TokenCount, spread
 from qlm.domain.errors import InvalidValueError
 
 
@@ -18,14 +18,14 @@ class Response(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    output_tokens: NonNegativeInt | None = None
+    output_tokens: TokenCount | None = None
     output_token_times: list[float] | None = None
 
 
 class Info(Response):
     """Counts and times of a request, in the place of older versions and in that of newer ones."""
 
-    input_tokens: NonNegativeInt = 0
+    input_tokens: TokenCount = 0
     response_metrics: Response | None = None
 
 

@@ -9,9 +9,9 @@ requests; lengths that they asked for are not saved.
 from itertools import accumulate
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict
 
-from qlm.cli.bench.record import Run, Sent, spread
+from qlm.cli.bench.record import Run, Sent, TokenCount, spread
 from qlm.domain.errors import InvalidValueError
 
 COLUMNS: Final = ("start_times", "ttfts", "itls", "output_lens", "errors")
@@ -23,8 +23,8 @@ class VllmResult(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     duration: float
-    input_lens: list[NonNegativeInt]
-    output_lens: list[NonNegativeInt]
+    input_lens: list[TokenCount]
+    output_lens: list[TokenCount]
     start_times: list[float]
     ttfts: list[float]
     itls: list[list[float]]

@@ -180,6 +180,38 @@ def test_a_file_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
         read_runs(path)
 
 
+def with_metric(name: str, metric: Any) -> dict[str, Any]:
+    return AIPERF | {"metrics": AIPERF["metrics"] | {name: metric}}
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "words"),
+    [
+        ("time_to_first_token", {"value": [], "unit": "ms"}, "time_to_first_token.value is [].*one number"),
+        ("output_sequence_length", {"value": [], "unit": "tokens"}, "output_sequence_length.value is []"),
+        ("output_sequence_length", {"value": 1e9, "unit": "tokens"}, "output_sequence_length is.*at most"),
+        ("time_to_first_token", {"value": 2, "unit": "minutes"}, "time_to_first_token.unit is 'minutes'"),
+        ("inter_chunk_latency", {"value": [1, 1], "unit": "tokens"}, "inter_chunk_latency.unit is 'tokens'"),
+        ("time_to_first_token", "x", "time_to_first_token is 'x'"),
+        ("time_to_first_token", {"value": "x", "unit": "ms"}, "time_to_first_token.value.0 is 'x'"),
+        ("inter_chunk_latency", {"value": [1, -1], "unit": "ms"}, "inter_chunk_latency.value.1 is -1"),
+        ("input_sequence_length", {"value": 5}, "input_sequence_length.unit"),
+    ],
+)
+def test_a_wrong_metric_of_aiperf_is_refused_with_its_record(
+    tmp_path: Path, name: str, metric: Any, words: str
+) -> None:
+    pattern = words.replace("[]", r"\[\]")
+    with pytest.raises(InvalidValueError, match=rf"result\.json: 1\.metrics\.{pattern}"):
+        read_runs(written(tmp_path, AIPERF, with_metric(name, metric)))
+
+
+@pytest.mark.parametrize("unit", ["tokens", "requests", "ms"])
+def test_the_unit_of_a_count_of_aiperf_does_not_matter(tmp_path: Path, unit: str) -> None:
+    (run,) = read_runs(written(tmp_path, with_metric("output_sequence_length", {"value": 3, "unit": unit})))
+    assert run.requests[0].tokens == 3
+
+
 def negative(name: str) -> Any:
     if name == "vllm":
         result = json.loads((RESULTS / "vllm-chat.json").read_text("utf-8"))

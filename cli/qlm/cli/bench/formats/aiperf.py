@@ -7,22 +7,27 @@ time of sending; `credit_issued_ns`, if a version has it, that at which the requ
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat
+from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeFloat, ValidationError
 
-from qlm.cli.bench.record import Run, Sent, spread
+from qlm.cli.bench.record import TOKENS_MAX, Run, Sent, spread
 from qlm.domain.errors import InvalidValueError
 
 _TO_S: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+_TTFT: Final = "time_to_first_token"
+_GAPS: Final = "inter_chunk_latency"
+_PROMPT: Final = "input_sequence_length"
 
 
 class Metric(BaseModel):
-    """A metric of a request."""
+    """A metric of a request: its number or numbers, and their unit."""
 
     model_config = ConfigDict(frozen=True)
 
-    value: NonNegativeFloat | list[NonNegativeFloat]
+    value: Annotated[
+        list[NonNegativeFloat], BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+    ]
     unit: str
 
 
@@ -61,14 +66,18 @@ def aiperf_run(path: str, records: Sequence[AiperfRecord]) -> Run:
     """Return the run of the records of one file; those of a warm-up are left out.
 
     Raises:
-        InvalidValueError: There is no record, or one without times of its chunks.
+        InvalidValueError: There is no record, one without times of its chunks, or one with a metric that is
+            none; the message names record and metric.
     """
-    measured = [each for each in records if each.metadata.benchmark_phase == "profiling"]
+    measured = [
+        (f"{path}: {row}", each)
+        for row, each in enumerate(records)
+        if each.metadata.benchmark_phase == "profiling"
+    ]
     if not measured:
         raise InvalidValueError(path, "no record of the phase profiling", "at least one")
-    due = [_due_ns(each.metadata) for each in measured]
-    begin_ns = min(due)
-    sent = [_sent(path, each, at_ns, begin_ns) for each, at_ns in zip(measured, due, strict=True)]
+    begin_ns = min(_due_ns(each.metadata) for _, each in measured)
+    sent = [_sent(where, each, begin_ns) for where, each in measured]
     return Run(
         requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
         counting="output_sequence_length, spread evenly over the chunks",
@@ -80,44 +89,63 @@ def _due_ns(metadata: Metadata) -> int:
     return metadata.request_start_ns if due_ns is None else min(due_ns, metadata.request_start_ns)
 
 
-def _sent(path: str, record: AiperfRecord, due_ns: int, begin_ns: int) -> Sent:
+def _sent(where: str, record: AiperfRecord, begin_ns: int) -> Sent:
     sent_s = (record.metadata.request_start_ns - begin_ns) / 1e9
     error = None
     if record.error is not None or record.metadata.was_cancelled:
         failure = record.error or Failure()
         error = failure.message or failure.type or "cancelled"
     return Sent(
-        scheduled_s=(due_ns - begin_ns) / 1e9,
+        scheduled_s=(_due_ns(record.metadata) - begin_ns) / 1e9,
         sent_s=sent_s,
         end_s=(record.metadata.request_end_ns - begin_ns) / 1e9,
-        chunks=() if error else spread(_tokens(path, record), _times_s(path, record, sent_s)),
+        chunks=() if error else spread(_tokens(where, record), _times_s(where, record, sent_s)),
         error=error,
-        prompt_tokens=int(_values(path, record, "input_sequence_length", 0.0)[0]),
+        prompt_tokens=_count(where, record, _PROMPT) if _PROMPT in record.metrics else 0,
     )
 
 
-def _times_s(path: str, record: AiperfRecord, sent_s: float) -> list[float]:
-    first = _values(path, record, "time_to_first_token")[0]
+def _times_s(where: str, record: AiperfRecord, sent_s: float) -> list[float]:
+    first_s = _one(where, _TTFT, _seconds(where, record, _TTFT))
     # An answer of one chunk has no gap.
-    gaps = _values(path, record, "inter_chunk_latency", None if _tokens(path, record) > 1 else [])
-    return list(accumulate(gaps, initial=sent_s + first))
+    has_gaps = _GAPS in record.metrics or _tokens(where, record) > 1
+    return list(accumulate(_seconds(where, record, _GAPS) if has_gaps else (), initial=sent_s + first_s))
 
 
-def _tokens(path: str, record: AiperfRecord) -> int:
+def _tokens(where: str, record: AiperfRecord) -> int:
     name = "output_sequence_length" if "output_sequence_length" in record.metrics else "output_token_count"
-    return int(_values(path, record, name)[0])
+    return _count(where, record, name)
 
 
-def _values(
-    path: str, record: AiperfRecord, name: str, default: float | list[float] | None = None
-) -> list[float]:
-    """Return a metric, seconds or a number; `default` if the record does not have it."""
+def _count(where: str, record: AiperfRecord, name: str) -> int:
+    number = _one(where, name, _metric(where, record, name).value)
+    if number > TOKENS_MAX:
+        raise InvalidValueError(f"{where}.metrics.{name}", number, f"at most {TOKENS_MAX} tokens")
+    return int(number)
+
+
+def _seconds(where: str, record: AiperfRecord, name: str) -> list[float]:
+    metric = _metric(where, record, name)
+    scale = _TO_S.get(metric.unit)
+    if scale is None:
+        raise InvalidValueError(f"{where}.metrics.{name}.unit", metric.unit, f"one of {', '.join(_TO_S)}")
+    return [scale * each for each in metric.value]
+
+
+def _one(where: str, name: str, values: Sequence[float]) -> float:
+    if len(values) != 1:
+        raise InvalidValueError(f"{where}.metrics.{name}.value", list(values), "one number")
+    return values[0]
+
+
+def _metric(where: str, record: AiperfRecord, name: str) -> Metric:
+    field = f"{where}.metrics"
     if name not in record.metrics:
-        if default is None:
-            expected = f"{name} in each record without an error: run aiperf profile with --streaming"
-            raise InvalidValueError(path, "a record without it", expected)
-        return default if isinstance(default, list) else [default]
-    metric = Metric.model_validate(record.metrics[name])
-    scale = _TO_S.get(metric.unit, 1.0)
-    values = metric.value if isinstance(metric.value, list) else [metric.value]
-    return [scale * each for each in values]
+        expected = f"{name} in each record without an error: run aiperf profile with --streaming"
+        raise InvalidValueError(field, "a record without it", expected)
+    try:
+        return Metric.model_validate(record.metrics[name])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, (field, name, *first["loc"])))
+        raise InvalidValueError(path, first["input"], first["msg"]) from None

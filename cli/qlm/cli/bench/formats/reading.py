@@ -58,7 +58,7 @@ def read_runs(path: Path) -> list[Run]:
             raise InvalidValueError(str(path), f"JSON of type {type(each).__name__}", READABLE)
     if "metadata" in first and "metrics" in first:
         records = _valid(path, TypeAdapter(list[AiperfRecord]).validate_python, documents)
-        return [_valid(path, lambda read: aiperf_run(str(path), read), records)]
+        return [aiperf_run(str(path), records)]
     return [run for each in documents for run in _runs(path, each)]
 
 

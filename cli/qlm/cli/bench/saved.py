@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
 
+from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import Chunk, Run, Sent, TokenCount
 from qlm.cli.bench.report import plain
 
@@ -32,8 +33,6 @@ class SavedRequest(BaseModel):
     def _check(self) -> "SavedRequest":
         if len(self.chunk_times_s) != len(self.chunk_tokens):
             raise ValueError("chunk_times_s and chunk_tokens have the same length")
-        if self.chunk_times_s != sorted(self.chunk_times_s):
-            raise ValueError("chunk_times_s never fall")
         return self
 
 
@@ -82,15 +81,22 @@ def saved_text(runs: Sequence[Run], report: Mapping[str, Any], settings: Mapping
     return orjson.dumps(data) + b"\n"
 
 
-def runs_of(file: SavedFile) -> list[Run]:
-    """Return the runs of a file."""
+def runs_of(path: str, file: SavedFile) -> list[Run]:
+    """Return the runs of a file.
+
+    Raises:
+        InvalidValueError: A request has impossible times.
+    """
     return [
         Run(
-            requests=tuple(_sent(each) for each in run.requests),
+            requests=tuple(
+                possible(_sent(each), _fields(f"{path}: runs.{number}.requests.{row}"))
+                for row, each in enumerate(run.requests)
+            ),
             counting=run.counting,
             seed=run.seed,
         )
-        for run in file.runs
+        for number, run in enumerate(file.runs)
     ]
 
 
@@ -119,6 +125,10 @@ def _request(sent: Sent) -> dict[str, Any]:
         "prompt_tokens": sent.prompt_tokens,
         "asked_tokens": sent.asked_tokens,
     }
+
+
+def _fields(request: str) -> Fields:
+    return Fields(f"{request}.sent_s", f"{request}.chunk_times_s", f"{request}.end_s")
 
 
 def _sent(saved: SavedRequest) -> Sent:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeFloat, ValidationError
 
+from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import TOKENS_MAX, Run, Sent, spread
 from qlm.domain.errors import InvalidValueError
 
@@ -66,8 +67,8 @@ def aiperf_run(path: str, records: Sequence[AiperfRecord]) -> Run:
     """Return the run of the records of one file; those of a warm-up are left out.
 
     Raises:
-        InvalidValueError: There is no record, one without times of its chunks, or one with a metric that is
-            none; the message names record and metric.
+        InvalidValueError: There is no record, one without times of its chunks, with a metric that is none, or
+            with impossible times; the message names record and metric.
     """
     measured = [
         (f"{path}: {row}", each)
@@ -77,7 +78,7 @@ def aiperf_run(path: str, records: Sequence[AiperfRecord]) -> Run:
     if not measured:
         raise InvalidValueError(path, "no record of the phase profiling", "at least one")
     begin_ns = min(_due_ns(each.metadata) for _, each in measured)
-    sent = [_sent(where, each, begin_ns) for where, each in measured]
+    sent = [possible(_sent(where, each, begin_ns), _fields(where)) for where, each in measured]
     return Run(
         requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
         counting="output_sequence_length, spread evenly over the chunks",
@@ -87,6 +88,11 @@ def aiperf_run(path: str, records: Sequence[AiperfRecord]) -> Run:
 def _due_ns(metadata: Metadata) -> int:
     due_ns = metadata.credit_issued_ns
     return metadata.request_start_ns if due_ns is None else min(due_ns, metadata.request_start_ns)
+
+
+def _fields(where: str) -> Fields:
+    begin = f"{where}.metadata.request"
+    return Fields(f"{begin}_start_ns", f"{where}.metrics.{_GAPS}", f"{begin}_end_ns")
 
 
 def _sent(where: str, record: AiperfRecord, begin_ns: int) -> Sent:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import Run, Sent, TokenCount, spread
 from qlm.domain.errors import InvalidValueError
 
@@ -53,16 +54,26 @@ def inference_perf_run(path: str, requests: Sequence[PerfRequest]) -> Run:
     """Return the run of a report.
 
     Raises:
-        InvalidValueError: It has no request, or a complete answer without times of its tokens.
+        InvalidValueError: It has no request, a complete answer without times of its tokens, or impossible
+            times.
     """
     if not requests:
         raise InvalidValueError(path, "no request", "at least one")
     begin_s = min(each.start_time for each in requests)
-    sent = [_sent(path, each, begin_s) for each in requests]
+    sent = [
+        possible(_sent(path, each, begin_s), _fields(f"{path}: {row}.", each))
+        for row, each in enumerate(requests)
+    ]
     return Run(
         requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
         counting="output_tokens, spread evenly over output_token_times",
     )
+
+
+def _fields(begin: str, request: PerfRequest) -> Fields:
+    newer = request.info is not None and request.info.response_metrics is not None
+    times = f"info.{'response_metrics.' if newer else ''}output_token_times"
+    return Fields(f"{begin}start_time", f"{begin}{times}", f"{begin}end_time")
 
 
 def _sent(path: str, request: PerfRequest, begin_s: float) -> Sent:

@@ -45,7 +45,7 @@ def read_runs(path: Path) -> list[Run]:
     """Read the runs of a result file.
 
     Raises:
-        InvalidValueError: It has no known format, is damaged, or has no times of tokens.
+        InvalidValueError: It has no known format, is damaged, has no times of tokens, or impossible ones.
         OSError: It cannot be read.
     """
     documents = _documents(path)
@@ -66,7 +66,7 @@ def _runs(path: Path, data: Data) -> list[Run]:
     if data.get("format") == FORMAT:
         if data.get("version") != VERSION:
             raise InvalidValueError(f"{path}: version", data.get("version"), str(VERSION))
-        runs = runs_of(_valid(path, SavedFile.model_validate, data))
+        runs = runs_of(str(path), _valid(path, SavedFile.model_validate, data))
         if not all(run.requests for run in runs) or not runs:
             raise InvalidValueError(str(path), "a run without a request", "at least one in each")
         return runs

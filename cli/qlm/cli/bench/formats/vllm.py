@@ -7,10 +7,11 @@ requests; lengths that they asked for are not saved.
 """
 
 from itertools import accumulate
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AllowInfNan, BaseModel, ConfigDict, NonNegativeFloat
 
+from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import Run, Sent, TokenCount, spread
 from qlm.domain.errors import InvalidValueError
 
@@ -22,21 +23,21 @@ class VllmResult(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    duration: float
+    duration: Annotated[NonNegativeFloat, AllowInfNan(False)]
     input_lens: list[TokenCount]
     output_lens: list[TokenCount]
     start_times: list[float]
-    ttfts: list[float]
-    itls: list[list[float]]
+    ttfts: list[NonNegativeFloat]
+    itls: list[list[NonNegativeFloat]]
     errors: list[str]
-    queue_times: list[float] | None = None
+    queue_times: list[NonNegativeFloat] | None = None
 
 
 def vllm_run(path: str, result: VllmResult) -> Run:
     """Return the run of a result.
 
     Raises:
-        InvalidValueError: It has no request, or columns of different lengths.
+        InvalidValueError: It has no request, columns of different lengths, or impossible times.
     """
     count = len(result.start_times)
     for name in ("input_lens", *COLUMNS):
@@ -49,12 +50,20 @@ def vllm_run(path: str, result: VllmResult) -> Run:
     if len(queued_s) != count:
         raise InvalidValueError(f"{path}: queue_times", f"{len(queued_s)} values", f"{count} values")
     begin_s = min(at_s - wait_s for at_s, wait_s in zip(result.start_times, queued_s, strict=True))
-    sent = [_sent(result, row, queued_s[row], begin_s) for row in range(count)]
+    sent = [
+        possible(_sent(result, row, queued_s[row], begin_s), _fields(f"{path}: ", row))
+        for row in range(count)
+    ]
     return Run(
         requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
         counting="output_lens, spread evenly over the chunks",
         duration_s=result.duration,
     )
+
+
+def _fields(begin: str, row: int) -> Fields:
+    # An answer ends with its last chunk.
+    return Fields(f"{begin}start_times.{row}", f"{begin}itls.{row}", f"{begin}itls.{row}")
 
 
 def _sent(result: VllmResult, row: int, queued_s: float, begin_s: float) -> Sent:

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from qlm.cli.bench import events
 from qlm.cli.bench.events import Answer, Event, EventParser
 
-STREAM = b': ping\n\nid: 3\ndata: {"a": 1}\n\nevent: error\r\ndata: x\r\ndata: y\r\n\r\ndata: [DONE]\n\n'
+LINES = b': ping\n\nid: 3\ndata: {"a": 1}\n\nevent: error\ndata: x\ndata: y\n\ndata: [DONE]\n\n'
+MIXED = b': ping\n\nid: 3\rdata: {"a": 1}\n\r\nevent: error\r\ndata: x\r\ndata: y\r\n\rdata: [DONE]\r\r'
+STREAMS = (LINES, LINES.replace(b"\n", b"\r\n"), LINES.replace(b"\n", b"\r"), MIXED)
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_events_are_the_same_however_their_bytes_are_cut(cuts: list[int]) -> None:
+@given(st.sampled_from(STREAMS), st.lists(st.integers(0, len(LINES) + 10), max_size=8))
+def test_events_are_the_same_however_lines_end_and_bytes_are_cut(stream: bytes, cuts: list[int]) -> None:
     parser = EventParser()
-    ends = [*sorted(cuts), len(STREAM)]
+    ends = [*sorted(cuts), len(stream)]
     begins = [0, *ends[:-1]]
     found = [
-        event for begin, end in zip(begins, ends, strict=True) for event in parser.feed(STREAM[begin:end])
+        event for begin, end in zip(begins, ends, strict=True) for event in parser.feed(stream[begin:end])
     ]
     assert found == [Event("", "3", '{"a": 1}'), Event("error", "", "x\ny"), Event("", "", "[DONE]")]
 
@@ -46,6 +48,7 @@ END = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}}
         ([(choice("a", ids=[1, 2]), ""), (choice("b", ids=[3]), ""), (END, "")], [2, 1], events.IDS),
         ([(choice("a"), "1"), (choice("b"), "5"), (END, "5")], [1, 4], events.PLACES),
         ([(choice("a"), "100"), (choice("b"), "101"), (END, "")], [3, 2], events.SPREAD),
+        ([(choice("a"), "9" * 5000), (choice("b"), "5"), (END, "")], [3, 2], events.SPREAD),
         ([(choice(""), ""), (choice("a"), ""), (choice("b"), ""), (END, "")], [0, 3, 2], events.SPREAD),
         ([(choice("a"), ""), (choice("b"), "")], [1, 1], events.EVENTS),
         ([], [], events.EVENTS),

@@ -1,5 +1,6 @@
 """Server-sent events of an answer, and the tokens that each of them brought. No input or output here."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,11 @@ IDS: Final = "token ids of each event"
 PLACES: Final = "id lines of the events"
 SPREAD: Final = "usage of the whole answer, spread evenly over the events with text"
 EVENTS: Final = "one token per event with text"
+
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+
+_PLACE_DIGITS_MAX: Final = 18
+"""Longest id line that may be a count of tokens."""
 
 
 class Event(NamedTuple):
@@ -27,14 +33,19 @@ class EventParser:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._cut = False
         self._fields: dict[str, list[str]] = {}
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """Take bytes, and yield the events that they complete."""
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        if not data:
+            return
+        # A line ends with its CR: the LF of a CRLF may come with the next bytes, or never.
+        text = data.removeprefix(b"\n") if self._cut else data
+        self._cut = data.endswith(b"\r")
+        *lines, self._rest = _LINE_END.split(self._rest + text)
         for raw in lines:
-            line = raw.rstrip(b"\r").decode("utf-8", "replace")
+            line = raw.decode("utf-8", "replace")
             if line:
                 name, _, value = line.partition(":")
                 self._fields.setdefault(name, []).append(value.removeprefix(" "))
@@ -164,13 +175,8 @@ def _piece(choice: dict[str, Any], at_s: float, so_far: int | None, place: str) 
     delta = choice.get("delta") or choice
     text = any(delta.get(name) for name in ("text", "content", "reasoning_content", "reasoning"))
     ids = choice.get("token_ids")
-    return Piece(
-        at_s,
-        text,
-        so_far,
-        None if ids is None else len(ids),
-        int(place) if place.isdecimal() else None,
-    )
+    counts = place.isdecimal() and len(place) <= _PLACE_DIGITS_MAX
+    return Piece(at_s, text, so_far, None if ids is None else len(ids), int(place) if counts else None)
 
 
 def _steps(times: Sequence[float], so_far: Sequence[int]) -> tuple[Chunk, ...]:

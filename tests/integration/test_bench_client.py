@@ -223,6 +223,25 @@ async def test_a_server_that_is_not_there_fails_each_request() -> None:
     assert [each.error for each in run.requests] == ["connection: ClientConnectorError"] * len(PLANNED)
 
 
+async def odd_place(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b"id: " + b"9" * 5000 + b'\ndata: {"choices": [{"text": "a"}]}\n\ndata: [DONE]\r\r')
+    return response
+
+
+async def test_an_id_line_that_is_no_count_and_lone_carriage_returns_do_no_harm() -> None:
+    async with serving(odd_place) as target:
+        run = await measured(target, PLANNED[:2])
+    assert [(each.error, each.tokens) for each in run.requests] == [(None, 1)] * 2
+
+
+async def test_an_unexpected_error_of_a_request_is_its_result() -> None:
+    async with serving(cut) as target:
+        run = await measured(replace(target, headers={"x-odd": "a\nb"}), PLANNED[:2])
+    assert [(each.error or "").partition(":")[0] for each in run.requests] == ["ValueError"] * 2
+
+
 async def test_models_are_asked_for_and_need_an_answer_unless_one_is_named() -> None:
     async with serving(nothing) as target:
         assert await ask_models(target.url, {}, None, 5.0) == ("m", True)

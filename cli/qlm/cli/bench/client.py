@@ -194,6 +194,8 @@ class _Call:
             error = f"unfinished after {self.patience_s:g} s"
         except (aiohttp.ClientError, OSError) as failure:
             error = f"connection: {type(failure).__name__}"
+        except Exception as failure:  # whatever it is: the results of the other requests are worth more
+            error = f"{type(failure).__name__}: {failure}"
         self.watch.on_end()
         return self._result(planned, sent_s, asked, answer, error)
 

@@ -3,14 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from qlm.cli.bench.compare import differences, paired
 from qlm.cli.bench.objectives import Slo, parse_goodput, parse_reader, parse_slo
+from qlm.cli.bench.rating import FIGURES, rate
 from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.report import Judging, report
 from qlm.cli.bench.saved import saved_text
+from qlm.cli.bench.statistics import intervals
 from qlm.cli.main import main
 from qlm.domain.streaming.reader import Reader
 from qlm.gateway.api.bodies.parts import SloBody
@@ -145,6 +148,18 @@ def test_results_of_different_sizes_are_compared_too(tmp_path: Path) -> None:
     assert code == 0, output
     assert "not paired" in output
     assert "*" in output
+
+
+def test_a_small_result_has_all_resamples_beside_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qlm.cli.bench.statistics._VALUES_MAX", 400)
+    reader = Reader(0.5, 10.0)
+    few, equal = run(0.9, requests=4), Run(requests=run(0.9).requests[:1] * 40, counting="by hand")
+    found = differences([few], [equal], reader)["qoe_star_mean"]
+    # The large one has equal requests, so the interval has the width of the small one alone.
+    alone = rate([few], reader)
+    rng = np.random.default_rng(1)
+    low, high = intervals(alone, 4, {"mean": FIGURES["qoe_star_mean"]}, rng)["mean"]
+    assert found.high - found.low == pytest.approx(high - low)
 
 
 def test_several_words_after_goodput_are_its_words_as_in_vllm(tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def test_many_requests_are_drawn_in_parts_of_bounded_size() -> None:
     assert [len(each) for each in parts] == [2, 2, 1]
 
 
+@pytest.mark.parametrize("sizes", [(4_000, 900_000), (2500, 1000), (10, 10)])
+def test_results_of_different_sizes_are_drawn_row_by_row(sizes: tuple[int, int]) -> None:
+    one, two = (
+        draws(np.random.default_rng(1), size, 5, beside=other) for size, other in (sizes, reversed(sizes))
+    )
+    rows = [(len(a), len(b)) for a, b in zip(one, two, strict=True)]
+    assert all(a == b for a, b in rows)
+    assert sum(a for a, _ in rows) == 5
+
+
 def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(5)
     covered = 0

@@ -61,9 +61,12 @@ def differences(
     # Equal generators draw the same requests.
     other = np.random.default_rng(1) if paired(first, second) else np.random.default_rng(2)
     found: dict[str, list[FloatArray]] = {name: [] for name in FIGURES}
-    for one, two in zip(draws(rng, sizes[0], resamples), draws(other, sizes[1], resamples), strict=False):
-        rows = min(len(one), len(two))
-        columns = resampled(rated[0], one[:rows]), resampled(rated[1], two[:rows])
+    drawn = (
+        draws(rng, sizes[0], resamples, beside=sizes[1]),
+        draws(other, sizes[1], resamples, beside=sizes[0]),
+    )
+    for one, two in zip(*drawn, strict=True):
+        columns = resampled(rated[0], one), resampled(rated[1], two)
         for name, figure in FIGURES.items():
             found[name].append(_minus(figure(columns[1]), figure(columns[0])))
     result = {}

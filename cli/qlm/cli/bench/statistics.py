@@ -38,9 +38,19 @@ def resampled(columns: Columns, indices: Indices) -> Columns:
     return type(columns)(*picked)
 
 
-def draws(rng: np.random.Generator, requests: int, resamples: int = RESAMPLES) -> Iterator[Indices]:
-    """Yield indices of resamples with replacement, shape (some, requests), `resamples` rows in all."""
-    at_once = max(1, _VALUES_MAX // max(1, requests))
+def draws(
+    rng: np.random.Generator, requests: int, resamples: int = RESAMPLES, *, beside: int = 0
+) -> Iterator[Indices]:
+    """Yield indices of resamples with replacement, shape (some, requests), `resamples` rows in all.
+
+    Args:
+        rng: Source of the resamples.
+        requests: Number of requests to draw from.
+        resamples: Number of rows.
+        beside: Requests of another result that is drawn row by row with this one: the parts of both then
+            have the same number of rows.
+    """
+    at_once = max(1, _VALUES_MAX // max(1, requests, beside))
     for begin in range(0, resamples, at_once):
         yield rng.integers(0, requests, (min(at_once, resamples - begin), requests))
 

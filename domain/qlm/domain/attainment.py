@@ -9,10 +9,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.request import NS_PER_MS, NS_PER_S, RequestMetadata, RequestRecord
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.timeline import Timeline
-
-LATE_S: Final = 1e-6
-"""Lateness up to which a reader's token counts as in time: less is rounding."""
+from qlm.domain.streaming.timeline import LATE_S, Timeline
 
 
 class OutputTimes:

@@ -151,6 +151,16 @@ def test_an_objective_is_met_if_all_of_it_is(slo: Slo, met: bool) -> None:
     assert not slo.met(replace(answer, error="cut"))
 
 
+@pytest.mark.parametrize("at_s", [0.0, 0.1, 0.3, 1234.7])
+@pytest.mark.parametrize("slo", [Slo(1000, 10), Slo(ttft_ms=1000), Slo(deadline_ms=3900)], ids=str)
+def test_an_answer_just_in_time_is_in_time_whenever_it_was_asked_for(at_s: float, slo: Slo) -> None:
+    just = sent(*(at_s + 1 + token / 10 for token in range(30)), at_s=at_s)
+    assert slo.met(just)
+    assert not slo.met(replace(just, scheduled_s=at_s - 1e-5))
+    assert figures(just)["met_share"] == 1
+    assert figures(replace(just, scheduled_s=at_s - 1e-5))["met_share"] == 0
+
+
 @pytest.mark.parametrize(
     ("tokens", "chunks", "expected"),
     [(4, 4, [1, 1, 1, 1]), (5, 2, [3, 2]), (2, 3, [1, 0, 1]), (1, 3, [1, 0, 0]), (0, 2, [0, 0]), (3, 0, [])],

@@ -7,7 +7,7 @@ from typing import Final
 from qlm.cli.bench.record import Sent
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S, Reader
-from qlm.domain.streaming.timeline import Timeline
+from qlm.domain.streaming.timeline import LATE_S, Timeline
 
 TTFT_S: Final = 1.0
 """First token that a reader expects by default, as in Andes' evaluation."""
@@ -65,11 +65,11 @@ class Slo:
             return False
         first_s, last_s = sent.first_token_s - sent.scheduled_s, sent.last_token_s - sent.scheduled_s
         in_time = [
-            self.ttft_ms is None or first_s <= self.ttft_ms / 1000,
-            self.deadline_ms is None or last_s <= self.deadline_ms / 1000,
+            self.ttft_ms is None or first_s <= self.ttft_ms / 1000 + LATE_S,
+            self.deadline_ms is None or last_s <= self.deadline_ms / 1000 + LATE_S,
         ]
         if self.reader is not None:
-            in_time = [in_time[1], timeline_of(sent, self.reader).late_s == 0]
+            in_time = [in_time[1], timeline_of(sent, self.reader).in_time]
         return all(in_time)
 
 

@@ -89,7 +89,7 @@ def _row(
     if timeline is None:
         never = float("inf")
         return 0, 0, asked, never, never, 0, 0, 0, 0, 0
-    met = timeline.late_s == 0
+    met = timeline.in_time
     gained = benefit(Streamed(sent.tokens, timeline.late_s, met), half_life_s=half_life_s)
     return (
         1,

@@ -13,8 +13,8 @@ from typing import Final
 
 from qlm.domain.streaming.reader import Reader
 
-STALL_S: Final = 1e-6
-"""Least growth of the lateness that counts as a stall: less is rounding."""
+LATE_S: Final = 1e-6
+"""Lateness up to which a token is in time, and growth of it up to which none stalls: less is rounding."""
 
 
 class Timeline:
@@ -44,6 +44,11 @@ class Timeline:
     def mean_late_s(self) -> float:
         """Mean lateness of the tokens; 0 without any."""
         return self.late_sum_s / self.tokens if self.tokens else 0.0
+
+    @property
+    def in_time(self) -> bool:
+        """True if no token so far was late, but for rounding."""
+        return self.late_s <= LATE_S
 
     @property
     def stalled_s(self) -> float:
@@ -92,7 +97,7 @@ class Timeline:
             return
         if not self.tokens:
             self.first_wait_s = late_s
-        elif late_s > self.late_s + STALL_S:
+        elif late_s > self.late_s + LATE_S:
             self.stalls += 1
         self.late_s = late_s
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qlm.domain.streaming.reader import Reader
+from qlm.domain.streaming.timeline import LATE_S
 
 NEVER_S = float("inf")
 
@@ -45,9 +46,12 @@ def deadlines(objective: TokenDeadlines, times_s: Sequence[float]) -> Iterator[f
 
 
 def met(objective: TokenDeadlines, times_s: Sequence[float]) -> bool:
-    """Return True if each token came by its deadline (equation 1); an answer without tokens met none."""
+    """Return True if each token came by its deadline (equation 1), but for rounding.
+
+    An answer without tokens met none.
+    """
     due_s = deadlines(objective, times_s)
-    return bool(times_s) and all(at_s <= by_s for at_s, by_s in zip(times_s, due_s, strict=True))
+    return bool(times_s) and all(at_s <= by_s + LATE_S for at_s, by_s in zip(times_s, due_s, strict=True))
 
 
 def idle_s(objective: TokenDeadlines, times_s: Sequence[float]) -> float:

@@ -10,11 +10,10 @@ from qlm.agents.batching.policies.unified.prices import (
     prices,
 )
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place
-from qlm.domain.attainment import LATE_S
 from qlm.domain.streaming.experience import qoe_star
 from qlm.domain.streaming.goodput import users_left
 from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.timeline import Timeline
+from qlm.domain.streaming.timeline import LATE_S, Timeline
 from support.batch_views import PACE, Row, reader, view
 
 

@@ -15,7 +15,14 @@ from qlm.domain.streaming.goodput import (
     users_left,
 )
 from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.token_deadlines import TokenGaps, WholeAnswer, deadlines, idle_s, met
+from qlm.domain.streaming.token_deadlines import (
+    TokenDeadlines,
+    TokenGaps,
+    WholeAnswer,
+    deadlines,
+    idle_s,
+    met,
+)
 from qlm.domain.streaming.token_value import (
     Delivered,
     effective_tokens,
@@ -47,6 +54,12 @@ def test_an_objective_is_met_if_each_token_is_in_time() -> None:
     assert met(WholeAnswer(1.0), times_s)
     assert met(READER, times_s)
     assert not met(READER, [])
+
+
+@pytest.mark.parametrize("objective", [TokenGaps(0.5, 0.1), WholeAnswer(0.6), Reader(0.5, 10.0)])
+def test_rounding_makes_no_token_late(objective: TokenDeadlines) -> None:
+    assert met(objective, [0.5 + 1e-9, 0.6 + 2e-9])
+    assert not met(objective, [0.5, 0.60001])
 
 
 def test_releasing_tokens_later_smooths_gaps_and_saves_no_idle_time() -> None:

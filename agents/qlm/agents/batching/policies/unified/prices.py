@@ -25,9 +25,9 @@ import numpy as np
 
 from qlm.agents.batching.policies.unified.demands import Demands
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Floats, View
-from qlm.domain.attainment import LATE_S
 from qlm.domain.streaming.goodput import HALF_LIFE_S
 from qlm.domain.streaming.reader import READING_TOKENS_PER_S
+from qlm.domain.streaming.timeline import LATE_S
 
 GOODPUT_WEIGHT: Final = 0.05
 """w: weight of smooth goodput beside QoE*. From 0.02 to 0.2, more of it gives more smooth goodput and less

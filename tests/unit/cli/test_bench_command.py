@@ -48,6 +48,18 @@ def bench(*arguments: str) -> tuple[int, str]:
         ((NOWHERE, "--request-rate", "1", "--num-prompts", "1"), "--model"),
         ((NOWHERE, "--trace", "missing.csv"), "missing.csv"),
         ((NOWHERE, "--compare", "a", "b"), "none beside --compare"),
+        (
+            ("--compare", "a", "b", "--slo", "ttft:500", "pace:9"),
+            "--slo is ('ttft:500', 'pace:9'); expected none",
+        ),
+        (("--compare", "a", "b", "--goodput", "ttft:500"), "none beside --compare"),
+        (("--compare", "a", "b", "--save", "c"), "none beside --compare"),
+        (("--compare", "a", "b", "--half-life", "nan"), "--half-life"),
+        (("score", "a", "--half-life", "inf"), "--half-life"),
+        ((NOWHERE, "--request-rate", "1", "--patience", "nan"), "--patience"),
+        ((NOWHERE, "--request-rate", "1", "--random-range-ratio", "nan"), "--random-range-ratio"),
+        ((NOWHERE, "--request-rate", "1", "--burstiness", "1e-320"), "a number from 0.0001 up"),
+        ((NOWHERE, "--request-rate", "1", "--burstiness", "nan"), "a number from 0.0001 up"),
         (("score", "missing.json"), "missing.json"),
         (("score",), "FILES"),
     ],
@@ -162,8 +174,11 @@ def test_a_small_result_has_all_resamples_beside_a_large_one(monkeypatch: pytest
     assert found.high - found.low == pytest.approx(high - low)
 
 
-def test_several_words_after_goodput_are_its_words_as_in_vllm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", [("--goodput", "ttft:700"), ("--goodput=ttft:700",)])
+def test_several_words_after_goodput_are_its_words_as_in_vllm(
+    tmp_path: Path, option: tuple[str, ...]
+) -> None:
     path = saved(tmp_path / "a.json", run(0.5))
-    code, output = bench("score", "--goodput", "ttft:700", "e2el:9000", path, "--json")
+    code, output = bench("score", *option, "e2el:9000", path, "--json")
     assert code == 0, output
     assert json.loads(output)[0]["goodput_ms"] == {"ttft": 700, "e2el": 9000}

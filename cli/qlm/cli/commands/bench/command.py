@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from qlm.cli.commands.bench.options import Measures, judges, measures
+from qlm.cli.commands.bench.options import Measures, check_compare, judges, measures
 from qlm.cli.commands.options import errors_in_one_line
 
 
@@ -49,6 +49,8 @@ def run_command(**options: Any) -> None:
     from qlm.cli.commands.bench.running import run
 
     with errors_in_one_line(code=1):
+        if options["compare"] is not None:
+            check_compare(click.get_current_context())
         run(options)
 
 

@@ -1,18 +1,32 @@
 """Options of `qlm bench`: the load, and how requests are judged."""
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from qlm.cli.bench.patience import PATIENCE_S
 from qlm.cli.commands.options import SEED
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.streaming.goodput import HALF_LIFE_S
 from qlm.simulator.workload.trace_format import TraceFormat
 
 _LIMIT: Final = re.compile(r"(?:ttft|tpot|e2el|pace|deadline):[\d.]+")
+
+
+class _Number(click.FloatRange):
+    """Finite numbers of a range: NaN is not outside of any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        return (
+            number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
+        )
 
 
 class Measures(click.Command):
@@ -24,7 +38,8 @@ class Measures(click.Command):
         option = ""
         for word in args:
             if word.startswith("-"):
-                option = word if word in ("--goodput", "--slo") else ""
+                name = word.partition("=")[0]
+                option = name if name in ("--goodput", "--slo") else ""
             elif option and repeated[-1] != option and _LIMIT.fullmatch(word):
                 repeated.append(option)
             repeated.append(word)
@@ -52,7 +67,7 @@ def judges(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--half-life",
             "half_life_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=_Number(min=0, min_open=True),
             default=HALF_LIFE_S,
             show_default=True,
             help="Idle seconds after which half of the users have left, for smooth goodput.",
@@ -98,7 +113,7 @@ def _of_load(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--random-range-ratio",
-            type=click.FloatRange(0, 1, max_open=True),
+            type=_Number(0, 1, max_open=True),
             default=0.0,
             show_default=True,
             help="Lengths vary evenly by this share.",
@@ -127,7 +142,7 @@ def _of_run(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--patience",
             "patience_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=_Number(min=0, min_open=True),
             default=PATIENCE_S,
             show_default=True,
             help="Seconds after which a request is given up.",
@@ -165,6 +180,25 @@ def _of_run(command: Callable[..., None]) -> Callable[..., None]:
             help="Compare two result files instead of measuring.",
         ),
     )
+
+
+_OF_COMPARE: Final = frozenset({"compare", "readers", "half_life_s", "skip", "as_json"})
+"""Parameters that a comparison of two results has."""
+
+
+def check_compare(context: click.Context) -> None:
+    """Refuse what a comparison would ignore, such as an objective.
+
+    Raises:
+        InvalidValueError: It was given beside `--compare`.
+    """
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in _OF_COMPARE:
+            shown = parameter.opts[0] if isinstance(parameter, click.Option) else name.upper()
+            expected = "none beside --compare, which takes --reader, --half-life, --skip and --json"
+            raise InvalidValueError(shown, context.params[name], expected)
 
 
 def _with(command: Callable[..., None], *parameters: Callable[..., Any]) -> Callable[..., None]:

@@ -76,8 +76,6 @@ def _measure(options: Mapping[str, Any]) -> None:
 
 
 def _compare(options: Mapping[str, Any]) -> None:
-    if options["url"] is not None:
-        raise InvalidValueError("URL", options["url"], "none beside --compare")
     first, second = (_skipped(read_runs(file), options["skip"]) for file in options["compare"])
     judging = _judging(options, None)
     how = "paired by request" if paired(first, second) else "not paired: the schedules differ"

@@ -35,7 +35,7 @@ _WITHIN: Final = 0.005
 _FACTORS: Final = 0.0015
 """The same for a factor that leaves 1, and for two factors that differ."""
 _OUTSIDE: Final = 0.001
-"""The same for what a server takes per request, in and outside of iterations: it follows from no accelerator."""
+"""The same for the time of a server per request, in and outside of iterations: no accelerator implies it."""
 _SLOPE_SHARE: Final = 0.2
 """Least size of a slope, as a share of the steepest one: slopes near the floor are small and uncertain."""
 _DIGITS: Final = 6

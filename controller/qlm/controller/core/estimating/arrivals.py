@@ -112,11 +112,13 @@ class Arrivals:
 
     def read(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
         """Return the statistics after a reading, however short the time since the last one."""
+        if accepted < self.accepted:
+            # The store was emptied, or restarted: it counts what it still has, or gets back, a second time.
+            # How many have come since is not known.
+            return replace(self, seen_ns=now_ns, total=total, accepted=accepted)
         passed_s = max(1e-9, (now_ns - self.seen_ns) / 1e9)
-        keep, new = math.exp(-passed_s / HORIZON_S), max(0, total - self.total)
-        # A store that was emptied counts from 0.
-        came = accepted - self.accepted if accepted >= self.accepted else accepted
-        keep_long = math.exp(-passed_s / LONG_HORIZON_S)
+        keep, keep_long = math.exp(-passed_s / HORIZON_S), math.exp(-passed_s / LONG_HORIZON_S)
+        new, came = max(0, total - self.total), accepted - self.accepted
         read = replace(
             self,
             seen_ns=now_ns,
@@ -127,8 +129,8 @@ class Arrivals:
             past=keep_long * self.past + came,
             past_s=keep_long * self.past_s + passed_s,
         )
-        if not self.total:
-            # The time without ends depends on service times, not on the arrival rate.
+        if not self.total and not self.count:
+            # The time before the first end depends on service times, not on the arrival rate.
             return replace(read, count=0.0, exposure_s=0.0, readings=0.0, came=0.0, squares=0.0)
         return replace(
             read,

@@ -41,6 +41,7 @@ LOG_PLAIN: Final[dict[str, Any]] = {
     "render_state": "state\n",
     "render_state_tokens": 2,
     "preemptions": 3,
+    "engine_losses": 2,
     "cached_tokens": 16,
     "logprobs.-3": "CCCC",
     "logprobs.0": "AAAA",
@@ -82,7 +83,8 @@ log_plains = st.builds(
     st.just({})
     | st.fixed_dictionaries({"render_state": _texts, "render_state_tokens": st.integers(0, 2**31 - 1)}),
     st.fixed_dictionaries(
-        {}, optional=dict.fromkeys(("preemptions", "cached_tokens"), st.integers(0, 2**31 - 1))
+        {},
+        optional=dict.fromkeys(("preemptions", "engine_losses", "cached_tokens"), st.integers(0, 2**31 - 1)),
     ),
     later_fields,
 )

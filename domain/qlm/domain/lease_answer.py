@@ -14,11 +14,13 @@ class Granted:
         lease: The lease, with a new epoch.
         output: Token ids already in the output log, to resume from.
         preemptions: Preemptions of the request so far, by all agents.
+        engine_losses: Engines that failed under it so far, at all agents.
     """
 
     lease: Lease
     output: TokenIds
     preemptions: int = 0
+    engine_losses: int = 0
 
 
 @value

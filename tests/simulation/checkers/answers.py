@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from qlm.agents.core.lifecycle import LEASES_MAX
+from qlm.agents.core.lifecycle import LOSSES_MAX
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request
@@ -114,7 +114,7 @@ class _Seen:
             case Outcome.OUTPUT_LOST:
                 return self._flushed or id in self._lost
             case Outcome.FAILED:
-                return self._leases[id] >= LEASES_MAX
+                return self._leases[id] >= LOSSES_MAX  # each ends a lease
         return False
 
 

@@ -73,13 +73,15 @@ def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) 
         tracked.logged = tracked.sent = len(output)
         if generation.scores is not None:
             generation.scores.sent = len(output)
-        generation.preemptions = granted.preemptions
+        generation.preemptions, generation.losses = granted.preemptions, granted.engine_losses
         leased(requests, tracked)
         return []
     # Registered again after the store had lost it: its log is behind ours, or another agent has gone on.
     if list(output) != tracked.output[: len(output)]:
         return _superseded(requests, tracked, output)
-    generation.unrecorded = generation.preemptions > granted.preemptions
+    generation.unrecorded = (
+        generation.preemptions > granted.preemptions or generation.losses > granted.engine_losses
+    )
     if generation.scores is not None:
         generation.scores.sent = 0
     tracked.logged = tracked.sent = len(output)

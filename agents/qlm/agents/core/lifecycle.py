@@ -18,8 +18,8 @@ from qlm.domain.outcome import Outcome
 
 DIVERGED: Final = "its engine was lost, and another generation from its prompt differs"
 
-LEASES_MAX: Final = 8
-"""A request whose engine fails under it at this many leases or more is taken for the cause."""
+LOSSES_MAX: Final = 8
+"""A request under which so many engines failed, at any agents, is taken for the cause."""
 
 
 class Cause(StrEnum):
@@ -226,9 +226,9 @@ def cut(
 
 
 def _engine_lost(requests: RequestTable, tracked: TrackedRequest, detail: str) -> None:
-    epoch = tracked.claim.epoch
-    if epoch is not None and epoch.n >= LEASES_MAX:
-        why = f"leased {epoch.n} times, and now: {detail}"
+    losses = tracked.count_loss()
+    if losses >= LOSSES_MAX:
+        why = f"its engine was lost {losses} times, and now: {detail}"
         advance(requests, tracked, Cause.LOST_TOO_OFTEN, why=why)
     else:
         advance(requests, tracked, Cause.LOST, why=f"engine lost: {detail}")

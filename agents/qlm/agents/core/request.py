@@ -103,8 +103,9 @@ class Generation:
         call_id: Engine call of the current generation.
         count: Generations started here.
         preemptions: Preemptions so far, here and elsewhere.
+        losses: Engines that failed under it so far, here and elsewhere.
         stopgap: It was begun in a visit that may not last until its end.
-        unrecorded: The output log does not have their number yet.
+        unrecorded: The output log does not have the latest of these numbers yet.
         started_ns: Submission of the current generation.
         aborted_ns: Last abort sent to the engine.
         preempted: The request is READY after a preemption, and the store knows.
@@ -118,14 +119,16 @@ class Generation:
     """
 
     __slots__ = (
-        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "preempted",
-        "preemptions", "scores", "started_ns", "stopgap", "swapped_in", "swapped_out", "unrecorded",
+        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "losses",
+        "preempted", "preemptions", "scores", "started_ns", "stopgap", "swapped_in", "swapped_out",
+        "unrecorded",
     )  # fmt: skip
 
     def __init__(self, scores: Scores | None) -> None:
         self.call_id = ""
         self.count = 0
         self.preemptions = 0
+        self.losses = 0
         self.unrecorded = False
         self.stopgap = False
         self.started_ns = 0
@@ -187,6 +190,12 @@ class TrackedRequest:
         """Count one more preemption; its number goes into the output log before the request leaves."""
         self.generation.preemptions += 1
         self.generation.unrecorded = True
+
+    def count_loss(self) -> int:
+        """Count one more engine that failed under it, in the same way; return their number."""
+        self.generation.losses += 1
+        self.generation.unrecorded = True
+        return self.generation.losses
 
     def generated_from_cache(self, cached_tokens: int) -> None:
         """Note what an engine found of the prompt; a later generation also finds tokens of this request."""

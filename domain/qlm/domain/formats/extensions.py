@@ -79,6 +79,7 @@ class LogExtensions:
         render_state: State of the renderer, opaque to QLM.
         render_state_tokens: Output tokens rendered in that state.
         preemptions: Preemptions of the request so far, by all agents.
+        engine_losses: Engines that failed under the request so far, at all agents.
         cached_tokens: Prompt tokens that its engine found in the prefix cache.
         logprobs_at: Pieces of the log probabilities of its tokens, and of its prompt (`token_logprobs`).
         unknown: Fields of later versions.
@@ -87,6 +88,7 @@ class LogExtensions:
     render_state: str | None = None
     render_state_tokens: int | None = None
     preemptions: int | None = None
+    engine_losses: int | None = None
     cached_tokens: int | None = None
     logprobs_at: tuple[Piece, ...] = ()
     unknown: Unknown = ()

@@ -57,6 +57,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "render_state": _characters(0, RENDER_STATE_CHARACTERS_MAX),
     "render_state_tokens": _whole(0, 2**31 - 1),
     "preemptions": _whole(0, 2**31 - 1),
+    "engine_losses": _whole(0, 2**31 - 1),
     "cached_tokens": _whole(0, 2**31 - 1),
     "logprobs": _whole(0, LOGPROBS_MAX),
     "prompt_logprobs": _whole(0, LOGPROBS_MAX),

@@ -72,8 +72,13 @@ def _grant(state: State, row: RequestRow, holder: Holder, what: str, now_ns: int
     row.epoch = Epoch(row.epoch.incarnation, row.epoch.n + 1)
     state.leases.add(row, holder.instance)
     add_event(state, row, now_ns, what, "", holder.instance)
-    granted = Lease(holder, row.epoch)
-    return Granted(lease=granted, output=row.tokens(), preemptions=row.extensions.preemptions or 0)
+    extensions = row.extensions
+    return Granted(
+        lease=Lease(holder, row.epoch),
+        output=row.tokens(),
+        preemptions=extensions.preemptions or 0,
+        engine_losses=extensions.engine_losses or 0,
+    )
 
 
 def park(state: State, id: RequestId, epoch: Epoch, why: str, now_ns: int) -> tuple[bool, Effects]:

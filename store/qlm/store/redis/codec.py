@@ -242,9 +242,10 @@ def read_leadership(reply: Sequence[Any]) -> Leadership:
 def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
     """Decode the answer of `lease` or `reregister`."""
     match reply:
-        case [b"granted", n, packed, incarnation, preemptions]:
+        case [b"granted", n, packed, incarnation, preemptions, losses]:
             lease = Lease(holder, Epoch(int(incarnation), n))
-            return Granted(lease=lease, output=decode_tokens(packed), preemptions=int(preemptions))
+            counts = {"preemptions": int(preemptions), "engine_losses": int(losses)}
+            return Granted(lease=lease, output=decode_tokens(packed), **counts)
         case [b"held", instance, session]:
             return LeaseHeldElsewhere(holder=read_holder(instance, session))
         case [b"over", outcome]:

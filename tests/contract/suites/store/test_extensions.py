@@ -115,22 +115,26 @@ async def test_a_log_keeps_its_extensions_when_another_continues_it(subject: Sub
     assert (output.token_ids, output.extensions) == ((7, 8), OF_LOG)
 
 
-async def test_a_lease_tells_how_often_the_request_was_preempted(subject: Subject) -> None:
+async def test_a_lease_tells_how_often_the_request_was_preempted_and_lost_its_engine(
+    subject: Subject,
+) -> None:
     """By whom ever, over returns and demotions."""
     store = subject.store
     await alive(store, A, B)
     await store.enqueue(EXTENDED)
     granted = await store.lease(EXTENDED, A, None)
-    assert isinstance(granted, Granted) and granted.preemptions == 0
+    assert isinstance(granted, Granted) and (granted.preemptions, granted.engine_losses) == (0, 0)
     await _append(store, granted.lease.epoch, 0, extensions=LogExtensions(preemptions=1))
     await store.release(EXTENDED.id, granted.lease.epoch, "evicted")
     again = await store.lease(EXTENDED, B, None)
-    assert isinstance(again, Granted) and again.preemptions == 1
+    assert isinstance(again, Granted) and (again.preemptions, again.engine_losses) == (1, 0)
     await _append(store, again.lease.epoch, 0, 5, extensions=LogExtensions(preemptions=2))
+    await _append(store, again.lease.epoch, 1, extensions=LogExtensions(engine_losses=3))
     late = replace(EXTENDED, cls=EXTENDED.cls.missed())
     assert await store.demote(late, again.lease.epoch, "late")
     last = await store.lease(late, A, None)
-    assert isinstance(last, Granted) and (last.output, last.preemptions) == ((5,), 2)
+    assert isinstance(last, Granted) and last.output == (5,)
+    assert (last.preemptions, last.engine_losses) == (2, 3)
 
 
 async def test_each_field_of_a_log_is_that_of_the_last_entry_with_it(subject: Subject) -> None:

@@ -162,8 +162,12 @@ def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
     generation = tracked.generation
     if not ending and generation.scores is None and not generation.unrecorded:
         return NO_LOG_EXTENSIONS
-    preemptions = generation.preemptions if generation.unrecorded else None
-    counts = _counts(preemptions, generation.cached_tokens if ending else None)
+    new = generation.unrecorded
+    counts = _counts(
+        generation.preemptions or None if new else None,
+        generation.losses or None if new else None,
+        generation.cached_tokens if ending else None,
+    )
     if generation.scores is None:
         return counts
     pieces = generation.scores.unsent(tracked.request.prompt_tokens, len(tracked.output))
@@ -171,10 +175,10 @@ def _extensions(tracked: TrackedRequest, *, ending: bool) -> LogExtensions:
 
 
 @lru_cache(maxsize=1024)
-def _counts(preemptions: int | None, cached_tokens: int | None) -> LogExtensions:
-    if preemptions is None and cached_tokens is None:
+def _counts(preemptions: int | None, losses: int | None, cached_tokens: int | None) -> LogExtensions:
+    if preemptions is None and losses is None and cached_tokens is None:
         return NO_LOG_EXTENSIONS
-    return LogExtensions(preemptions=preemptions, cached_tokens=cached_tokens)
+    return LogExtensions(preemptions=preemptions, engine_losses=losses, cached_tokens=cached_tokens)
 
 
 def _of_this_lease(tracked: TrackedRequest, entry: LogEntry) -> bool:
@@ -190,5 +194,6 @@ def _unsend(requests: RequestTable, entry: LogEntry) -> None:
             tracked.generation.scores.unsend(entry.extensions.logprobs_at, tracked.logged)
         tracked.claim.writing = False
         tracked.exit.sent = False
-        tracked.generation.unrecorded |= entry.extensions.preemptions is not None
+        counts = entry.extensions.preemptions, entry.extensions.engine_losses
+        tracked.generation.unrecorded |= counts != (None, None)
         requests.output.touch(tracked)

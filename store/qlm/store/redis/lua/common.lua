@@ -454,8 +454,8 @@ local function grant(row, instance, session, what)
     'counted', n, 'tokens', tokens)
   call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
   add_event(row.id, what, '', instance)
-  local preemptions = call('HGET', key('request', row.id), EXTENSION .. 'preemptions') or '0'
-  return { 'granted', n, call('GET', key('log', row.id)) or '', row.incarnation, preemptions }
+  local counts = call('HMGET', key('request', row.id), EXTENSION .. 'preemptions', EXTENSION .. 'engine_losses')
+  return { 'granted', n, call('GET', key('log', row.id)) or '', row.incarnation, counts[1] or '0', counts[2] or '0' }
 end
 
 -- Release the lease of a request: it waits again, or ends if it was cancelled.

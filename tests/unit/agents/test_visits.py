@@ -133,6 +133,42 @@ def test_once_decided_nothing_more_is_begun_and_a_late_pull_returns() -> None:
     assert [swap.model for swap in bench.take(SwapModel)] == [N]
 
 
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_decision_to_leave_is_taken_back_once_nothing_waits_there_unless_it_cost_an_eviction(
+    pinned: bool,
+) -> None:
+    """While a pinned answer ended, nothing was begun; then the swap was for nothing."""
+    bench = new_bench()
+    request = a_request("long", arrival_ns=bench.now_ns)
+    sampling = replace(request.sampling, frequency_penalty=0.5 if pinned else 0.0)
+    running = bench.start(replace(request, sampling=sampling))
+    own = group_of(a_request("own", deadline_ms=600_000, arrival_ns=bench.now_ns), name="own")
+    urgent = a_request("u", model="n", priority=-1, deadline_ms=30_000, arrival_ns=bench.now_ns)
+    read(bench, group_of(urgent, name="u"), own)
+    assert bench.agent.state.visit.leaving and not bench.take(Pull)
+    assert bool(bench.take(Abort)) is not pinned
+    read(bench, own)
+    assert bool(bench.take(Pull)) is pinned
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="stop" if pinned else "abort"))
+    bench.store_appends()
+    assert [swap.model for swap in bench.take(SwapModel)] == ([] if pinned else [N])
+
+
+def test_a_decision_to_leave_stands_while_a_request_waits_there() -> None:
+    bench = new_bench()
+    request = a_request("long", arrival_ns=bench.now_ns)
+    running = bench.start(replace(request, sampling=replace(request.sampling, frequency_penalty=0.5)))
+    own = group_of(a_request("own", deadline_ms=9000, arrival_ns=bench.now_ns), name="own")
+    first = a_request("u", model="n", priority=-1, deadline_ms=30_000, arrival_ns=bench.now_ns)
+    late = a_request("l", model="n", arrival_ns=bench.now_ns)
+    read(bench, group_of(first, name="u"), own)
+    read(bench, group_of(late, name="l"), own)
+    assert bench.agent.state.visit.leaving and not bench.take(Pull)
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert [swap.model for swap in bench.take(SwapModel)] == [N]
+
+
 def test_a_new_visit_begins_with_the_model_that_wakes() -> None:
     bench = bench_with(group_of(a_request("b", model="n"), name="b"))
     seconds_until_swap(bench)

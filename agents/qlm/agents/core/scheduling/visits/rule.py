@@ -21,6 +21,9 @@ RECHECK_NS: Final = 250_000_000
 def keep_visit(state: AgentState, model: ModelId, now_ns: int) -> Leave | None:
     """Decide about the visit if that is due; return the decision to leave, if there is one."""
     visit, queue = state.visit, state.queue
+    if visit.leaving is not None and not visit.evicted and visit.leaving.model not in queue.models():
+        # Others have served it while the last answers here end. Nothing is begun here meanwhile.
+        visit.stay()
     if visit.leaving is None:
         since_ns = now_ns - visit.decided_ns
         if 0 <= since_ns < DECIDE_EVERY_NS and visit.awaited == queue.awaited:
@@ -61,6 +64,7 @@ def leave(state: AgentState, decision: Leave, now_ns: int) -> list[Action]:
     for victim in running if all(each.preemptible for each in running) else ():
         state.stats.operations.preempted_for_swap(victim.request.model)
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=f"evicted: {decision.why}")
+        state.visit.evicted = True
     busy = state.queue.pulling or len(requests.all) > requests.ready
     actions += return_all(requests, f"swapping to {model}", now_ns, generating=False)
     if busy or requests.all:

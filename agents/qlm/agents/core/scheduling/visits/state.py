@@ -17,7 +17,8 @@ class VisitState:
         remain: The last decision to remain.
         decided_ns: Its time.
         awaited: Models that requests waited for then.
-        leaving: The decision to leave. It stands until the swap begins.
+        leaving: The decision to leave. It stands until the swap, or until nothing waits there any more.
+        evicted: Requests were evicted for it: it is carried through.
         awake_ns: When the model woke.
         idle_ns: Since when there is nothing to do; None while there is.
     """
@@ -27,13 +28,19 @@ class VisitState:
         self.decided_ns = 0
         self.awaited: frozenset[ModelId] = frozenset()
         self.leaving: Leave | None = None
+        self.evicted = False
         self.awake_ns = 0
         self.idle_ns: int | None = None
 
     def begin(self, now_ns: int) -> None:
         """Begin another visit."""
-        self.remain, self.leaving, self.idle_ns = NEVER, None, None
-        self.awake_ns, self.decided_ns = now_ns, 0
+        self.remain, self.idle_ns, self.awake_ns = NEVER, None, now_ns
+        self.evicted = False
+        self.stay()
+
+    def stay(self) -> None:
+        """Take back the decision to leave; the next one is due at once."""
+        self.leaving, self.decided_ns = None, 0
 
     def begins(self, work: Work, *, latest_start_ns: int | None) -> bool:
         """Return True if a request is still begun in this visit; see `Remain.begins`."""

@@ -6,6 +6,7 @@ before tests. The compiled code is kept in `__pycache__` beside its source, or i
 
 import sys
 from dataclasses import replace
+from itertools import count
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
@@ -36,11 +37,39 @@ def warm_up() -> None:
         QlmError: Their packages are not installed.
     """
     warm_up_fast()
+    _warm_up_bound()
+    _warm_up_exact()
+
+
+def warm_up_certified(method: str) -> None:
+    """Do all that plans of a method and their certificates compile, so that it is in no time limit.
+
+    Raises:
+        QlmError: Their packages are not installed.
+    """
+    if method == "fast":
+        warm_up_fast()
+    elif method == "exact":
+        _warm_up_exact()
+    _warm_up_bound()
+    with needs_solvers("the certificate"):
+        from qlm.planner.certify.certify import certify
+    problem = _problem(1)
+    plan = Plan(queues={problem.instances[0].id: tuple(group.id for group in problem.groups)})
+    # It stops at its limit at once, after the first prices of queues.
+    certify(problem, plan, stopwatch_s=map(float, count()).__next__, time_limit_s=0.5)
+
+
+def _warm_up_bound() -> None:
     with needs_solvers("planning"):
         from qlm.planner.bound.lower_bound import lower_bound
-        from qlm.planner.exact.solve import solve_exact
     for instances in (1, 60):
         lower_bound(_problem(instances))
+
+
+def _warm_up_exact() -> None:
+    with needs_solvers("planning"):
+        from qlm.planner.exact.solve import solve_exact
     small = _problem(1)
     for scenarios in (None, 5):
         solve_exact(small, scenarios=scenarios)

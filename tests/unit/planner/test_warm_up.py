@@ -124,6 +124,38 @@ def test_what_serving_warms_up_is_all_that_planning_again_needs() -> None:
     assert done.stdout.split() == ["0"], "functions that were first needed by a later plan"
 
 
+_CERTIFIED = """
+import importlib, pkgutil, sys, time
+import qlm.planner.bound, qlm.planner.certify, qlm.planner.fast
+from benchmarks.planner_live import live
+from qlm.planner.certify.certify import certify
+from qlm.planner.methods import Limits, plan_by
+from qlm.planner.warm_up import warm_up_certified
+
+def signatures():
+    parts = [importlib.import_module(f"{package.__name__}.{each.name}")
+             for package in (qlm.planner.bound, qlm.planner.certify, qlm.planner.fast)
+             for each in pkgutil.iter_modules(package.__path__)]
+    return {(each.__module__, each.__name__, signature) for part in parts for each in vars(part).values()
+            if hasattr(each, "signatures") for signature in each.signatures}
+
+warm_up_certified(sys.argv[1])
+before, problem = signatures(), live(1, groups=12, instances=2, models=3)
+plan = plan_by(sys.argv[1], problem, Limits(iterations=500 if sys.argv[1] == "fast" else None))
+made = certify(problem, plan, stopwatch_s=time.perf_counter, time_limit_s=60.0)
+print(made.rounds > 0, len(signatures() - before))
+"""
+"""Counts what a certified plan would compile after warming up."""
+
+
+@pytest.mark.parametrize("method", ["fast", "edf"])
+def test_certificates_warm_up_all_that_they_need(method: str) -> None:
+    """Compiling took more than the time limit of a proof."""
+    arguments = [sys.executable, "-c", _CERTIFIED, method]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "0"], "functions that were first needed by the certificate"
+
+
 @pytest.mark.parametrize("kinds", [1, 2, 3])
 def test_nothing_is_compiled_a_second_time_for_another_size_of_problem(kinds: int) -> None:
     """Numba compiles all of it again for arrays of another layout, which then takes 10 s of a plan."""

@@ -152,7 +152,7 @@ class _Search:
 
     def run(self, prices: Floats, known: list[Column], seed: int) -> None:
         """Ascend, then generate columns, marking groups and models whenever that converges."""
-        self._pricing.best(0, prices)  # compiles
+        self._pricing.best(0, prices)  # loads compiled code, so that the passes below are timed without that
         prices, kept = self._ascent(prices, seed)
         self._price(prices)
         master = Master(self.tracks, max(1.0, self._penalty_s / len(self.tracks.groups)))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -51,6 +52,23 @@ def test_says_what_it_proved_and_why_it_stopped(problem: Path) -> None:
     assert "the method proves no higher bound" in done.output
     stopped = qlm(*arguments, 0.001)
     assert "stopped at the time limit; more time may prove a higher bound" in stopped.output
+
+
+def test_compiles_before_the_time_limit_begins(problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without compiled code, half a minute beyond the limit went by, and nothing was left for the proof."""
+    passed_s = 0.0
+
+    def compile_slowly(method: str) -> None:
+        nonlocal passed_s
+        passed_s += 1000.0
+
+    clock = SimpleNamespace(perf_counter=lambda: passed_s)
+    monkeypatch.setattr("qlm.cli.commands.plan.problem.warm_up_certified", compile_slowly)
+    monkeypatch.setattr("qlm.cli.commands.plan.problem.time", clock)
+    monkeypatch.setattr("qlm.cli.plans.certify.time", clock)
+    done = qlm("plan", "--problem", problem, "--method", "edf", "--certify", "--time-limit", 60)
+    assert passed_s == 1000.0
+    assert "the method proves no higher bound" in done.output
 
 
 def test_refuses_an_objective_that_it_does_not_bound(problem: Path) -> None:

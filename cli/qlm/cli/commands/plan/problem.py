@@ -16,6 +16,7 @@ from qlm.cli.commands.plan.output import (
     print_scaling,
     scaling_up,
     solve,
+    spinner,
 )
 from qlm.cli.plans.certify import certificate_lines, certificate_text, certified, plan_limits
 from qlm.cli.plans.files import plan_text, read_problem, write_plan
@@ -24,6 +25,7 @@ from qlm.planner.methods import Limits, method
 from qlm.planner.policy.misses import LATE_REQUESTS_MIN
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import verify
+from qlm.planner.warm_up import warm_up_certified
 
 
 def plan_problem(
@@ -70,6 +72,8 @@ def _planned(problem: Problem, name: str, limits: Limits, certify: bool) -> tupl
     """Plan, and prove a bound if wanted."""
     if not certify:
         return solve(problem, name, limits), None
+    with spinner("compiling, unless that was done before"):
+        warm_up_certified(name)
     began_s = time.perf_counter()
     plan = solve(problem, name, plan_limits(limits))
     certificate = certified(problem, plan, limits, began_s)

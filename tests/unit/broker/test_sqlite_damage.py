@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -13,10 +14,10 @@ import pytest
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.domain.errors import UndecodableDataError
+from qlm.domain.errors import DamagedDataError, UndecodableDataError
 from qlm.domain.ids import QueueName
 from qlm.store.embedded.store import EmbeddedStore
-from support.damaged import any_damage
+from support.damaged import any_damage, flip
 from support.gateway import SystemClock
 
 MESSAGES = 120
@@ -43,6 +44,10 @@ Damage = Callable[[Path], None]
 
 def log_of(path: Path) -> Path:
     return Path(f"{path}-wal")
+
+
+def index_of(path: Path) -> Path:
+    return Path(f"{path}-shm")
 
 
 def overwrite(path: Path, at: int, length: int) -> None:
@@ -117,6 +122,33 @@ async def test_a_damaged_log_is_reported(
     # What was reported is not reported again, also if what lies behind the damage had stayed in the log.
     await killed(path)
     assert await opened(path) == ((), left + MESSAGES)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_each_flipped_byte_of_the_header_of_a_log_is_named(tmp_path: Path, indexed: bool) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.mkdir()
+    await killed(source / "queue.sqlite")
+    if not indexed:  # the machine went down
+        index_of(source / "queue.sqlite").unlink()
+    for at in range(32):
+        shutil.copytree(source, copy)
+        flip(log_of(copy / "queue.sqlite"), at)
+        for _ in range(2):
+            with pytest.raises(DamagedDataError, match="0 can be read"):
+                await SqliteFile.open(copy / "queue.sqlite")
+        shutil.rmtree(copy)
+
+
+async def test_an_index_of_an_earlier_log_is_no_damage(tmp_path: Path) -> None:
+    """A power failure may leave one on the disk: the index is not synced."""
+    path = tmp_path / "queue.sqlite"
+    await killed(path)
+    earlier = index_of(path).read_bytes()
+    assert await opened(path) == ((), MESSAGES)
+    await killed(path)
+    index_of(path).write_bytes(earlier)
+    assert await opened(path) == ((), 2 * MESSAGES)
 
 
 async def test_the_lost_commits_are_counted(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-_LOG_HEADER: Final = struct.Struct(">I4xI4x8s8x")
-"""Log: its magic number, page size and salts."""
+_LOG_HEADER: Final = struct.Struct(">I4xI4x8s8s")
+"""Log: its magic number, page size, salts, and the checksum of all before."""
 
 _MAGICS: Final = frozenset({0x377F0682, 0x377F0683})
 
@@ -25,6 +25,12 @@ _INDEX_MOVED: Final = struct.Struct("=I")
 """Index, after both headers: frames whose pages are in the file."""
 
 _INDEX_BYTES: Final = 2 * _INDEX_HEADER.size + _INDEX_MOVED.size
+
+
+_PAGE_SIZE: Final = struct.Struct(">16xH")
+"""File of pages: size of a page."""
+
+_WORD_MAX: Final = 0xFFFFFFFF
 
 
 class Index(NamedTuple):
@@ -138,21 +144,58 @@ def read_written(path: Path) -> Written:
     has_index = index_path(path).exists()
     if not log_path(path).exists():
         return Written(exists=False, indexed=has_index, frames=index.frames)
-    indexed, salts, page_bytes = index.frames, index.salts, index.page_bytes
     with log_path(path).open("rb") as file:
-        head = file.read(_LOG_HEADER.size)
-        if len(head) == _LOG_HEADER.size:
-            magic, its_page_bytes, its_salts = _LOG_HEADER.unpack(head)
-            if magic in _MAGICS and its_page_bytes in _PAGE_BYTES:
-                if its_salts != salts:
-                    indexed = 0  # the index is of another generation of the log
-                salts, page_bytes = its_salts, its_page_bytes
+        salts, page_bytes = _generation(path, file, index)
         frames = tuple(_frames(file, salts, page_bytes)) if page_bytes else ()
+    # After a power failure, the index may be of an earlier generation of the log.
+    indexed = index.frames if index.salts == salts else 0
     commits = tuple(frame.position for frame in frames if frame.commits)
     pages = frozenset(frame.page for frame in frames)
     return Written(
         exists=True, indexed=has_index, frames=max(indexed, *commits, 0), commits=commits, pages=pages
     )
+
+
+def _generation(path: Path, file: BinaryIO, index: Index) -> tuple[bytes, int]:
+    """Return salts and page size of the present generation of a log; a page size of 0 if it has no frames.
+
+    SQLite takes a log whose header does not fit its checksum for empty. What it has is then told by the
+    index, or else by its first frame.
+    """
+    head = os.pread(file.fileno(), _LOG_HEADER.size + _FRAME_HEADER.size, 0)
+    if _header_fits(head):
+        _, page_bytes, salts, _ = _LOG_HEADER.unpack_from(head)
+        return salts, page_bytes
+    if index.frames:
+        return index.salts, index.page_bytes
+    if len(head) < _LOG_HEADER.size + _FRAME_HEADER.size:
+        return b"", 0
+    _, _, salts = _FRAME_HEADER.unpack_from(head, _LOG_HEADER.size)
+    return salts, _page_bytes(path)
+
+
+def _header_fits(head: bytes) -> bool:
+    if len(head) < _LOG_HEADER.size:
+        return False
+    magic, page_bytes, _, checksum = _LOG_HEADER.unpack_from(head)
+    if magic not in _MAGICS or page_bytes not in _PAGE_BYTES:
+        return False
+    first = second = 0
+    # The magic number says by its last bit in which order of bytes its writer took the words.
+    words = struct.unpack_from(">6I" if magic & 1 else "<6I", head)
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) & _WORD_MAX
+        second = (second + other + first) & _WORD_MAX
+    return bool(checksum == struct.pack(">2I", first, second))
+
+
+def _page_bytes(path: Path) -> int:
+    """Return the size of the pages of a file; 0 if it does not say."""
+    with suppress(OSError, struct.error), path.open("rb") as file:
+        (size,) = _PAGE_SIZE.unpack(file.read(_PAGE_SIZE.size))
+        size = 65536 if size == 1 else size
+        return size if size in _PAGE_BYTES else 0
+    return 0
 
 
 def read_pages(path: Path, index: Index) -> dict[int, bytes]:

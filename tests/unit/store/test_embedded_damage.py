@@ -1,8 +1,10 @@
 """A flipped byte in each file of the embedded queue and state is named at the start, and needs a consent."""
 
 import asyncio
+import contextlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,19 +18,20 @@ from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.checkpoints import FRAMES_MAX
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.domain.errors import DamagedDataError
+from qlm.domain.errors import DamagedDataError, UndecodableDataError
 from qlm.domain.ids import QueueName
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.shell.damage import NO_CONSENT, Consent, code_of, consent_to
 from qlm.store.embedded.store import EmbeddedStore
-from support.damaged import flip
+from support.damaged import any_damage, flip
 from support.gateway import SystemClock
 from support.ports import free_port
 
 Q = QueueName("q")
 NAME: Final = "qlm.sqlite"
+PAGE_BYTES: Final = 4096
 PLACES: Final = 8
 NOTHING_TO_LOSE: Final = {f"{NAME}-lock", f"{NAME}-shm"}
 """Files that are written anew at each start: the lock, and the index of the write-ahead log."""
@@ -209,6 +212,52 @@ async def test_another_copy_of_the_file_is_no_damage(closed: Path) -> None:
     flip(closed / NAME, 20_000)
     with pytest.raises(DamagedDataError, match="1 of"):
         await Opened.open(closed)
+
+
+def zero(path: Path, at: int, length: int) -> None:
+    """Overwrite bytes of a file with zeros."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(length))
+
+
+@pytest.mark.parametrize("length", [200, 512, PAGE_BYTES])
+async def test_damage_that_takes_the_mark_of_the_file_is_named(closed: Path, length: int) -> None:
+    """The page of facts has the mark that shows whether the checksums are of this file."""
+    path = closed / NAME
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (facts,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'fact'").fetchone()
+    for page in (facts, path.stat().st_size // PAGE_BYTES - 1):
+        zero(path, page * PAGE_BYTES - length, length)
+    for _ in range(2):
+        with pytest.raises(DamagedDataError, match=r"2 of \d+ pages do not fit"):
+            await Opened.open(closed)
+
+
+async def test_damage_that_makes_the_journal_unreadable_is_an_error_with_the_path(closed: Path) -> None:
+    with contextlib.closing(sqlite3.connect(closed / NAME)) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'journal'").fetchone()
+    zero(closed / NAME, (root - 1) * PAGE_BYTES, PAGE_BYTES)
+    file = await SqliteFile.open(closed / NAME, any_damage)
+    with pytest.raises(UndecodableDataError, match=f"{NAME} cannot be read"):
+        SqliteJournal(file).load()
+    await file.close()
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "DELETE FROM fact WHERE name = 'checksums'; DROP TRIGGER void_checksums",
+        "INSERT OR REPLACE INTO fact VALUES ('clean', 1)",
+    ],
+    ids=["the-only-one", "the-last-one"],
+)
+async def test_a_file_of_a_version_without_checksums_is_no_damage(closed: Path, leave: str) -> None:
+    with contextlib.closing(sqlite3.connect(closed / NAME)) as connection:
+        connection.executescript(f"{leave}; DELETE FROM message WHERE id % 2")
+    opened = await Opened.open(closed)
+    assert len(await opened.queues.broker().peek(Q, bytes, 100)) == 10
+    await opened.close()
 
 
 async def test_checksums_are_written_before_the_pages(tmp_path: Path) -> None:

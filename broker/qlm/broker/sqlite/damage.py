@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from qlm.broker.sqlite.messages import checksums_mark
+from qlm.broker.sqlite.messages import checksums_mark, lacks_checksums
 from qlm.broker.sqlite.page_checksums import Comparison, compare, is_mark
 from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, read_index, read_written
 
@@ -56,11 +56,13 @@ class _Look:
         frames: Frames of the log that it accepts.
         mark: Mark of the file; None if it has none.
         readable: The file has the form of a queue file.
+        former: Without a mark that counts, it is as a version without checksums leaves it.
     """
 
     frames: int
-    mark: int | None
-    readable: bool
+    mark: int | None = None
+    readable: bool = False
+    former: bool = False
 
 
 def checksums_path(path: Path) -> Path:
@@ -82,7 +84,7 @@ def inspect(path: Path) -> Inspection:
     if not written.frames and (compared is None or compared.fits):
         return Inspection(checked=compared is not None and compared.known)
     with _index_restored(path):
-        look = _look(path)
+        look = _look(path, whole=compared is not None and bool(compared.changed))
     damage, damaged = list[str](), list[Path]()
     if look.frames < written.frames:
         damage.append(_lost_frames(path, written, look.frames))
@@ -110,13 +112,14 @@ def _is_of(compared: Comparison, written: Written, look: _Look) -> bool:
     """Return whether checksums are of this file as it was left.
 
     They are not if another copy of the file was put in its place, or if a version without checksums, or
-    another program after a kill, has used it since. That changes many pages, one flipped byte one.
+    another program after a kill, has used it since. That changes many pages, one flipped byte one. A mark
+    that is missing shows nothing: damage may have taken it.
     """
     if not (compared.closed or written.exists or written.indexed):
         return False
-    if not look.readable or len(compared.changed) == 1:
+    if not look.readable or len(compared.changed) == 1 or look.mark == compared.mark:
         return True
-    return look.mark == compared.mark or (look.mark not in (None, 0) and not is_mark(look.mark or 0))
+    return not (look.former if look.mark in (None, 0) else is_mark(look.mark or 0))
 
 
 def _lost_frames(path: Path, written: Written, frames: int) -> str:
@@ -138,18 +141,25 @@ def _changed_pages(path: Path, compared: Comparison) -> str:
     )
 
 
-def _look(path: Path) -> _Look:
-    """Let SQLite read a file; read-only, it moves nothing from the log into the file."""
-    mark, readable = None, False
-    if path.exists():
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-        try:
-            mark, readable = checksums_mark(connection), True
-        except sqlite3.DatabaseError:
-            pass  # a message says so when it is opened, unless the damage is named before
-        finally:
-            connection.close()
-    return _Look(read_index(path).frames, mark, readable)
+def _look(path: Path, *, whole: bool) -> _Look:
+    """Let SQLite read a file; read-only, it moves nothing from the log into the file.
+
+    Args:
+        path: The file.
+        whole: Read all pages of a file without a mark.
+    """
+    if not path.exists():
+        return _Look(read_index(path).frames)
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    mark, readable, former = None, False, False
+    try:
+        mark, readable = checksums_mark(connection), True
+        former = whole and lacks_checksums(connection) and not first_error(connection)
+    except sqlite3.DatabaseError:
+        pass  # a message says so when it is opened, unless the damage is named before
+    finally:
+        connection.close()
+    return _Look(read_index(path).frames, mark, readable, former)
 
 
 @contextmanager

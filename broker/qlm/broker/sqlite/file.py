@@ -148,9 +148,19 @@ class SqliteFile:
             raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
 
     def read_now(self, query: Callable[[sqlite3.Connection], R]) -> R:
-        """Run a query on the committed data, blocking; for use before work starts."""
+        """Run a query on the committed data, blocking; for use before work starts.
+
+        Raises:
+            BrokerUnavailableError: The file is closed or cannot be read.
+            UndecodableDataError: It is damaged.
+        """
         self.check_open()
-        return self._reader.submit(query, self._reading).result()
+        try:
+            return self._reader.submit(query, self._reading).result()
+        except sqlite3.OperationalError as error:
+            raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise UndecodableDataError(f"{self.path} cannot be read as a queue file: {error}") from error
 
     async def close(self) -> None:
         """Write all submitted operations, close, and release the lock. Later calls do nothing."""

@@ -29,7 +29,10 @@ class SqliteJournal(Journal):
         return self._file.path
 
     def load(self) -> Sequence[tuple[str, bytes]]:
-        return self._file.read_now(_read_entries)
+        try:
+            return self._file.read_now(_read_entries)
+        except BrokerUnavailableError as error:
+            raise StoreUnavailableError(str(error)) from error
 
     def warnings(self) -> Sequence[str]:
         return self._file.damage

@@ -27,6 +27,9 @@ BEGIN UPDATE fact SET value = 0 WHERE name = 'checksums'; END
 """
 
 
+_FIND_VOID_CHECKSUMS: Final = "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = 'void_checksums'"
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """Message to store; ids grow in the order of publishing."""
@@ -76,6 +79,14 @@ def checksums_mark(connection: sqlite3.Connection) -> int | None:
     """Return the mark by which the checksums of the file name it, 0 if they are void; None if it has none."""
     row = connection.execute("SELECT value FROM fact WHERE name = 'checksums'").fetchone()
     return None if row is None else int(row[0])
+
+
+def lacks_checksums(connection: sqlite3.Connection) -> bool:
+    """Return whether a version without checksums was the last to use the file, or the only one."""
+    facts = dict(connection.execute("SELECT name, value FROM fact").fetchall())
+    if "checksums" in facts:
+        return facts["checksums"] == 0 and "clean" in facts
+    return connection.execute(_FIND_VOID_CHECKSUMS).fetchone() is None
 
 
 def set_checksums_mark(connection: sqlite3.Connection, mark: int) -> None:

@@ -14,7 +14,12 @@ class Journal(Protocol):
         ...
 
     def load(self) -> Sequence[tuple[str, bytes]]:
-        """Return all entries, in the order of their first write. Called once, before any write."""
+        """Return all entries, in the order of their first write. Called once, before any write.
+
+        Raises:
+            StoreUnavailableError: The file cannot be read.
+            UndecodableDataError: It is damaged.
+        """
         ...
 
     def warnings(self) -> Sequence[str]:

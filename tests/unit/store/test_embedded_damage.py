@@ -13,99 +13,19 @@ from typing import Final
 
 import pytest
 
-from contract.suites.store.values import A, metadata
-from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.checkpoints import FRAMES_MAX
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.domain.errors import DamagedDataError, UndecodableDataError
-from qlm.domain.ids import QueueName
-from qlm.domain.lease_answer import Granted
-from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry
-from qlm.domain.shell.damage import NO_CONSENT, Consent, code_of, consent_to
-from qlm.store.embedded.store import EmbeddedStore
+from qlm.domain.shell.damage import code_of, consent_to
 from support.damaged import any_damage, flip
-from support.gateway import SystemClock
+from support.embedded import NAME, Opened, Q, names_of
 from support.ports import free_port
 
-Q = QueueName("q")
-NAME: Final = "qlm.sqlite"
 PAGE_BYTES: Final = 4096
 PLACES: Final = 8
 NOTHING_TO_LOSE: Final = {f"{NAME}-lock", f"{NAME}-shm"}
 """Files that are written anew at each start: the lock, and the index of the write-ahead log."""
-
-
-class Opened:
-    """Embedded queue and state of a folder."""
-
-    def __init__(self, file: SqliteFile, queues: SqliteQueues, store: EmbeddedStore) -> None:
-        self.file = file
-        self.queues = queues
-        self.store = store
-
-    @classmethod
-    async def open(cls, folder: Path, consent: Consent = NO_CONSENT) -> "Opened":
-        file = await SqliteFile.open(folder / NAME, consent)
-        try:
-            queues = await SqliteQueues.open(file)
-            store = await EmbeddedStore.open(SystemClock(), SqliteJournal(file), consent=consent)
-        except BaseException:
-            await file.close()
-            raise
-        return cls(file, queues, store)
-
-    async def fill(self, first: int, count: int) -> None:
-        """Publish messages, end a request, and leave another unfinished."""
-        broker = self.queues.broker()
-        for n in range(first, first + count):
-            await broker.publish(Q, b"%d" % n + b" " * 3000)
-        for n, outcome in ((first, Outcome.STOP), (first + 1, None)):
-            await self.store.enqueue(metadata(n))
-            granted = await self.store.lease(metadata(n), A, None)
-            assert isinstance(granted, Granted)
-            id, tokens = metadata(n).id, tuple(range(200))
-            entry = LogEntry(id=id, epoch=granted.lease.epoch, offset=0, token_ids=tokens, outcome=outcome)
-            await self.store.append([entry])
-
-    async def content(self) -> tuple[object, ...]:
-        """Read all that must not change unnamed."""
-        state = self.store._state
-        bodies = await self.queues.broker().peek(Q, bytes, 1000)
-        logs = {id: tuple(log.token_ids) for id, log in state.restored.items()}
-        ended = [await self.store.read_output(id, 0) for id in sorted(state.requests)]
-        return bodies, logs, ended
-
-    async def close(self) -> None:
-        await self.store.close()
-        await self.queues.close()
-        await self.file.close()
-
-
-@pytest.fixture
-async def closed(tmp_path: Path) -> Path:
-    """Files after an orderly stop."""
-    folder = tmp_path / "closed"
-    folder.mkdir()
-    opened = await Opened.open(folder)
-    await opened.fill(0, 20)
-    await opened.close()
-    return folder
-
-
-@pytest.fixture
-async def killed(closed: Path, tmp_path: Path) -> Path:
-    """Files as a kill leaves them: some pages in the file, others in the log."""
-    opened = await Opened.open(closed)
-    await opened.fill(20, 20)
-    folder = Path(shutil.copytree(closed, tmp_path / "killed"))
-    await opened.close()
-    return folder
-
-
-def names_of(folder: Path) -> set[str]:
-    return {each.name for each in folder.iterdir()}
 
 
 def places(file: Path) -> Iterator[int]:

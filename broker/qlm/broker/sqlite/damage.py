@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from qlm.broker.sqlite.messages import checksums_mark, lacks_checksums
-from qlm.broker.sqlite.page_checksums import Comparison, compare, is_mark
+from qlm.broker.sqlite.page_checksums import Comparison, compare, has_bytes, has_entries, is_mark
 from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, read_index, read_written
 
 _SHOWN_MAX: Final = 5
@@ -31,21 +31,25 @@ class Inspection:
     Attributes:
         damage: What is lost of it, in a sentence each.
         damaged: Files to be copied to `.damaged` before they are changed.
+        orphaned: Files to be renamed to `.damaged`, since the file to which they belong is lost.
         checked: Its checksums are there, and may be used further.
     """
 
     damage: tuple[str, ...] = ()
     damaged: tuple[Path, ...] = ()
+    orphaned: tuple[Path, ...] = ()
     checked: bool = False
 
     def put_away(self) -> None:
-        """Copy damaged files.
+        """Copy damaged files, and rename those whose file is lost.
 
         Raises:
-            OSError: A copy cannot be written.
+            OSError: A copy cannot be written, or a file not be renamed.
         """
         for path in self.damaged:
             shutil.copyfile(path, f"{path}.damaged")
+        for path in self.orphaned:
+            path.replace(f"{path}.damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,9 @@ def inspect(path: Path) -> Inspection:
     """
     written = read_written(path)
     beside = checksums_path(path)
-    compared = None
-    if path.exists() and beside.exists():
-        compared = compare(path, beside, written.pages)
+    if not has_bytes(path):
+        return _of_lost_file(path, written)
+    compared = compare(path, beside, written.pages) if beside.exists() else None
     if not written.frames and (compared is None or compared.fits):
         return Inspection(checked=compared is not None and compared.known)
     with _index_restored(path):
@@ -100,6 +104,24 @@ def inspect(path: Path) -> Inspection:
         damaged.append(path)
     checked = not damage and compared is not None and compared.known and compared.fits
     return Inspection(tuple(damage), tuple(damaged), checked=checked)
+
+
+def _of_lost_file(path: Path, written: Written) -> Inspection:
+    """Inspect what is beside a queue file that has nothing: beside a new one, there is nothing yet.
+
+    A new file has its first page before it has a commit in the log, or checksums.
+    """
+    orphaned = [log_path(path)] if written.exists and written.frames else []
+    orphaned += [checksums_path(path)] if has_entries(checksums_path(path)) else []
+    if not orphaned:
+        return Inspection()
+    state = "empty" if path.exists() else "missing"
+    kept = " and ".join(f"{each} is kept as {each}.damaged" for each in orphaned)
+    damage = (
+        f"{path}: the queue file is {state}, but files beside it are of one; all of its accepted requests "
+        f"and results are lost; a new one is begun, and {kept}"
+    )
+    return Inspection((damage,), orphaned=tuple(orphaned))
 
 
 def first_error(connection: sqlite3.Connection) -> str:
@@ -148,8 +170,6 @@ def _look(path: Path, *, whole: bool) -> _Look:
         path: The file.
         whole: Read all pages of a file without a mark.
     """
-    if not path.exists():
-        return _Look(read_index(path).frames)
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
     mark, readable, former = None, False, False
     try:

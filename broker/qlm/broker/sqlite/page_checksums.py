@@ -77,6 +77,16 @@ class Comparison:
         return not (self.changed or self.unreadable)
 
 
+def has_bytes(path: Path) -> bool:
+    """Return whether a file is there and not empty."""
+    return path.exists() and path.stat().st_size > 0
+
+
+def has_entries(beside: Path) -> bool:
+    """Return whether there are checksums of any page."""
+    return beside.exists() and beside.stat().st_size > _FIRST_ENTRY
+
+
 def compare(path: Path, beside: Path, in_log: Container[int]) -> Comparison:
     """Compare a queue file with its checksums.
 

@@ -3,12 +3,15 @@
 import asyncio
 import hashlib
 import itertools
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import StoreDataError, StoreUnavailableError
+from qlm.domain.formats.media import media_digest
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.media import MEDIA_KEPT_S
 
@@ -16,6 +19,12 @@ FOLDER: Final = ".media"
 """End of the name of the folder; the journal's path is its beginning."""
 
 _UNFINISHED: Final = ".new"
+
+_DAMAGED: Final = ".damaged"
+
+_ENDS_OF_OTHERS: Final = (_UNFINISHED, _DAMAGED)
+
+log = logging.getLogger("qlm.store")
 
 
 class MemoryMedia:
@@ -41,7 +50,10 @@ class MemoryMedia:
 
 
 class MediaFiles:
-    """Files with media; what is there at the start stays."""
+    """Files with media; what is there at the start stays.
+
+    The name of a file has the digest of what was written to it. Files of the former version have none.
+    """
 
     def __init__(self, journal: Path) -> None:
         """Read which there are.
@@ -52,18 +64,61 @@ class MediaFiles:
         self._folder = journal.with_name(journal.name + FOLDER)
         self._writing = asyncio.Lock()
         self._numbers = itertools.count()
+        self._unsound: dict[str, str] = {}
         try:
-            self._names = {each.name for each in self._folder.iterdir()} if self._folder.is_dir() else set()
+            paths = sorted(self._folder.iterdir(), key=_changed_s) if self._folder.is_dir() else []
         except OSError as error:
             raise self._error(error) from error
+        names = [path.name for path in paths]
+        # Of two for one request, one of which the former version wrote, the later counts.
+        self._files = {_request_of(each): each for each in names if not each.endswith(_ENDS_OF_OTHERS)}
+        self._others = set(names) - set(self._files.values())
+
+    def inspect(self, ended: Iterable[RequestId], now_s: float) -> Sequence[str]:
+        """Return which of those that `forget` would leave are damaged, in a sentence each.
+
+        Raises:
+            StoreUnavailableError: One cannot be read.
+        """
+        gone = {_name(id) for id in ended}
+        for request, name in self._files.items():
+            path = self._folder / name
+            if request in gone or _age_s(path, now_s) > MEDIA_KEPT_S or self._fits(name):
+                continue
+            self._unsound[name] = (
+                f"{path}: the media of an unfinished request are damaged; that request ends with "
+                f"output_lost; they are kept as {path}{_DAMAGED}"
+            )
+        return tuple(self._unsound.values())
+
+    def put_away(self) -> None:
+        """Rename what `inspect` found.
+
+        Raises:
+            StoreUnavailableError: A file cannot be renamed.
+        """
+        for name in tuple(self._unsound):
+            path = self._folder / name
+            try:
+                path.replace(f"{path}{_DAMAGED}")
+            except OSError as error:
+                raise self._error(error) from error
+            del self._files[_request_of(name)], self._unsound[name]
+
+    def warnings(self) -> Sequence[str]:
+        """Return which were found damaged since the start, in a sentence each."""
+        return tuple(self._unsound.values())
 
     def forget(self, ended: Iterable[RequestId], now_s: float) -> None:
         """Delete those of requests that have ended, those that are too old, and those written in part."""
-        names = {_name(id) for id in ended}
-        for name in tuple(self._names):
+        gone = {_name(id) for id in ended}
+        for request, name in tuple(self._files.items()):
+            if request in gone or _age_s(self._folder / name, now_s) > MEDIA_KEPT_S:
+                self._delete(request)
+        for name in self._others:
             path = self._folder / name
-            if name in names or name.endswith(_UNFINISHED) or _age_s(path, now_s) > MEDIA_KEPT_S:
-                self._delete(name)
+            if not name.endswith(_DAMAGED) or _age_s(path, now_s) > MEDIA_KEPT_S:
+                _unlink(path)
 
     async def put(self, id: RequestId, data: bytes) -> bool:
         """Write media, safe on the disk; False if there are others.
@@ -71,14 +126,18 @@ class MediaFiles:
         Raises:
             StoreUnavailableError: They cannot be written.
         """
+        request, digest = _name(id), media_digest(data)
         async with self._writing:
-            known = await self.get(id)
-            if known is not None:
+            known, name = await self._read(request), self._files.get(request, "")
+            # What is known is written again if it is this, and was damaged since.
+            if known is not None and (known == data or _digest_of(name) != digest):
                 return known == data
             # Known before it is written: a put that is cancelled may leave it, and a drop has to find it.
-            self._names.add(_name(id))
+            self._files[request] = f"{request}.{digest}"
+            self._unsound.pop(name, None)
             try:
-                await asyncio.shield(asyncio.to_thread(self._write, _name(id), next(self._numbers), data))
+                number = next(self._numbers)
+                await asyncio.shield(asyncio.to_thread(self._write, self._files[request], number, data))
             except OSError as error:
                 raise self._error(error) from error
         return True
@@ -87,23 +146,44 @@ class MediaFiles:
         """Return media; None without.
 
         Raises:
+            StoreDataError: They are damaged.
             StoreUnavailableError: They cannot be read.
         """
-        if _name(id) not in self._names:
+        data, name = await self._read(_name(id)), self._files.get(_name(id), "")
+        if data is None or _digest_of(name) in ("", media_digest(data)):
+            return data
+        if name not in self._unsound:
+            self._unsound[name] = f"{self._folder / name}: the media of the request {id} are damaged"
+            log.error("%s", self._unsound[name])
+        raise StoreDataError("they do not fit their digest")
+
+    def drop(self, ids: Iterable[RequestId]) -> None:
+        """Delete media, if there are any."""
+        if self._files:
+            for id in ids:
+                if _name(id) in self._files:
+                    self._delete(_name(id))
+
+    async def _read(self, request: str) -> bytes | None:
+        if request not in self._files:
             return None
         try:
-            return await asyncio.to_thread((self._folder / _name(id)).read_bytes)
+            return await asyncio.to_thread((self._folder / self._files[request]).read_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._error(error) from error
 
-    def drop(self, ids: Iterable[RequestId]) -> None:
-        """Delete media, if there are any."""
-        if self._names:
-            for id in ids:
-                if (name := _name(id)) in self._names:
-                    self._delete(name)
+    def _fits(self, name: str) -> bool:
+        """Return whether a file has what was written to it, as far as its name says."""
+        if not _digest_of(name):
+            return True
+        try:
+            return media_digest((self._folder / name).read_bytes()) == _digest_of(name)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise self._error(error) from error
 
     def _write(self, name: str, number: int, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -119,13 +199,10 @@ class MediaFiles:
         finally:
             os.close(folder)
 
-    def _delete(self, name: str) -> None:
-        # One that cannot be deleted now goes at a later start.
-        self._names.discard(name)
-        try:
-            (self._folder / name).unlink(missing_ok=True)
-        except OSError:
-            return
+    def _delete(self, request: str) -> None:
+        name = self._files.pop(request)
+        self._unsound.pop(name, None)
+        _unlink(self._folder / name)
 
     def _error(self, error: OSError) -> StoreUnavailableError:
         return StoreUnavailableError(f"the media in {self._folder} cannot be used: {error.strerror}")
@@ -134,6 +211,25 @@ class MediaFiles:
 def _name(id: RequestId) -> str:
     # Ids of clients with an Idempotency-Key may be as long as they like.
     return hashlib.sha256(id.encode()).hexdigest()
+
+
+def _request_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _digest_of(name: str) -> str:
+    """Return the digest in the name of a file; empty without."""
+    return name.partition(".")[2]
+
+
+def _unlink(path: Path) -> None:
+    # One that cannot be deleted now goes at a later start.
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _changed_s(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def _age_s(path: Path, now_s: float) -> float:

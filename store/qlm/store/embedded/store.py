@@ -1,5 +1,6 @@
 """Shared state in process with journal and token log: results and output logs survive a kill -9."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -91,13 +92,15 @@ class EmbeddedStore(MemoryStore):
             clock: The clock.
             journal: The journal, whose path names the token log too.
             limits: Limits of the store.
-            consent: Consent to damage of the token log.
+            consent: Consent to damage of the token log and of media.
             retry_s: Pause before a failed write is retried.
 
         Raises:
-            DamagedDataError: The token log is damaged, and there is no consent to that; nothing was changed.
+            DamagedDataError: The token log or media are damaged, and there is no consent to that; nothing was
+                changed.
             UndecodableDataError: This version cannot read an entry of the journal.
-            StoreUnavailableError: The token log cannot be read, or it or the journal not be written.
+            StoreUnavailableError: The token log or media cannot be read, or the journal or that log not be
+                written.
         """
         entries = dict(journal.load())
         former = int(entries[INCARNATION_KEY]) if INCARNATION_KEY in entries else None
@@ -108,15 +111,16 @@ class EmbeddedStore(MemoryStore):
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
         restore_outbox(state, entries)
         logs, log_keys = decode_logs(entries)
-        found = find(journal.path, former)
-        consent(found.damage)
-        for sentence in found.damage:
+        found, media = find(journal.path, former), MediaFiles(journal.path)
+        now_s = clock.now_ns() / 1e9
+        damage = (*found.damage, *await asyncio.to_thread(media.inspect, state.requests, now_s))
+        consent(damage)
+        for sentence in damage:
             log.error("%s", sentence)
         for id, kept in (logs | found.logs).items():
             if id not in state.requests:
                 requests.restore_log(state, id, kept)
-        media = MediaFiles(journal.path)
-        media.forget(state.requests, clock.now_ns() / 1e9)
+        media.forget(state.requests, now_s)
         ending: dict[RequestId, int] = {}
         tokens = TokenLog(journal.path, state.incarnation, partial(_whole_log, state, ending))
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
@@ -128,8 +132,9 @@ class EmbeddedStore(MemoryStore):
             tokens.delete()  # each attempt would leave a copy
             raise
         found.put_away()
+        media.put_away()
         writer = JournalWriter(journal, tokens, retry_s=retry_s)
-        store = cls(clock, state, writer, tokens, found.damage, ending, media)
+        store = cls(clock, state, writer, tokens, damage, ending, media)
         store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
         store._api_keys = journaled_api_keys(entries)
         return store
@@ -167,7 +172,7 @@ class EmbeddedStore(MemoryStore):
         await self._writer.probe()
 
     async def warnings(self) -> Sequence[str]:
-        return (*self._writer.warnings(), *self._damage)
+        return (*self._writer.warnings(), *self._damage, *self._media_files.warnings())
 
     async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
         self._check_term(term)

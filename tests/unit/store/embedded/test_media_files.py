@@ -1,6 +1,7 @@
 """Media in files beside the journal of the embedded store."""
 
 import asyncio
+import hashlib
 import os
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import DamagedDataError, StoreDataError, StoreUnavailableError
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.media import MEDIA_KEPT_S
+from qlm.domain.shell.damage import consent_to
 from qlm.store.embedded.media import MediaFiles
 from qlm.store.embedded.store import EmbeddedStore
+from support.damaged import flip
 from support.gateway import SystemClock
 
 ONE, TWO = RequestId("one"), RequestId("../two")
@@ -52,6 +55,77 @@ async def test_media_of_ended_requests_and_old_ones_go_at_the_start(tmp_path: Pa
     again.forget([], NOW_S + MEDIA_KEPT_S + 1)
     assert await again.get(TWO) is None
     assert list(folder(tmp_path).iterdir()) == []
+
+
+async def opened(path: Path, *codes: str) -> tuple[EmbeddedStore, SqliteFile]:
+    file = await SqliteFile.open(path / "queue.sqlite")
+    try:
+        journal = SqliteJournal(file)
+        return await EmbeddedStore.open(SystemClock(), journal, consent=consent_to(codes)), file
+    except BaseException:
+        await file.close()
+        raise
+
+
+async def test_damaged_media_are_named_at_the_start_and_kept_aside(tmp_path: Path) -> None:
+    store, file = await opened(tmp_path)
+    assert await store.put_media(ONE, b"image") and await store.put_media(TWO, b"sound")
+    await store.close()
+    await file.close()
+    (damaged,) = (path for path in folder(tmp_path).iterdir() if path.read_bytes() == b"image")
+    flip(damaged, 2)
+    for _ in range(2):
+        with pytest.raises(DamagedDataError, match="ends with output_lost") as refused:
+            await opened(tmp_path)
+    store, file = await opened(tmp_path, str(refused.value).split()[-1])
+    (said,) = await store.warnings()
+    assert said.startswith(f"{damaged}: ")
+    assert f"{damaged.name}.damaged" in {path.name for path in folder(tmp_path).iterdir()}
+    assert (await store.media(ONE), await store.media(TWO)) == (None, b"sound")
+    await store.close()
+    await file.close()
+    store, file = await opened(tmp_path)
+    assert await store.warnings() == ()
+    await store.close()
+    await file.close()
+
+
+async def test_damage_of_media_while_they_wait_is_an_error_of_this_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = files(tmp_path)
+    assert await made.put(ONE, b"image")
+    (path,) = folder(tmp_path).iterdir()
+    flip(path, 0)
+    for _ in range(2):
+        with pytest.raises(StoreDataError):
+            await made.get(ONE)
+    (said,) = made.warnings()
+    assert str(path) in said and caplog.messages == [said]
+    assert not await made.put(ONE, b"others")
+    assert await made.put(ONE, b"image"), "the same media take their place"
+    assert await made.get(ONE) == b"image"
+    assert made.warnings() == ()
+    assert len(list(folder(tmp_path).iterdir())) == 1
+
+
+async def test_media_of_the_version_without_digests_are_read(tmp_path: Path) -> None:
+    folder(tmp_path).mkdir()
+    former = folder(tmp_path) / hashlib.sha256(ONE.encode()).hexdigest()
+    former.write_bytes(b"image")
+    made = files(tmp_path)
+    assert made.inspect([], NOW_S) == ()
+    assert await made.get(ONE) == b"image"
+    assert await made.put(ONE, b"image") and not await made.put(ONE, b"others")
+    os.utime(former, (1.0, 1.0))
+    made.drop([ONE])
+    assert await made.put(ONE, b"others")
+    former.write_bytes(b"image")
+    os.utime(former, (1.0, 1.0))
+    again = files(tmp_path)
+    again.forget([], 100.0)
+    assert await again.get(ONE) == b"others"
+    assert not former.exists()
 
 
 async def test_puts_of_one_id_at_once_agree(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from qlm.domain.errors import UndecodableDataError
 from qlm.gateway.files.disk.life_lock import LifeLock
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import BatchState
@@ -85,7 +86,7 @@ def test_no_claim_is_made_of_a_batch_whose_state_cannot_be_read(tmp_path: Path) 
     _, place = add_batch(storage, b"x\n", endpoint="/v1/completions")
     folder = folder_of(storage, place)
     (folder / "state-000001.json").write_bytes(b"{")
-    with pytest.raises(ValueError, match="unexpected end"):
+    with pytest.raises(UndecodableDataError, match=r"state-000001\.json is damaged"):
         storage.batches.claim(place)
     assert opened_below(folder) == []
     assert list(folder.glob("claim-*")) == []

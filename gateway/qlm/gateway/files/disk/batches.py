@@ -18,15 +18,17 @@ Claims only save double work: requests of lines have ids by batch and line, and 
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from qlm.domain.errors import UndecodableDataError
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.disk.claim import CANCEL, PAUSE, DiskClaim, last_claim
 from qlm.gateway.files.disk.files import DiskFiles
-from qlm.gateway.files.disk.json_files import changed_s, read_json, sync_folder, write_json
+from qlm.gateway.files.disk.json_files import changed_s, sync_folder, write_json
 from qlm.gateway.files.disk.life_lock import LifeLock, has_died
 from qlm.gateway.files.records import (
     BATCH_PREFIX,
@@ -57,6 +59,8 @@ class DiskBatches:
         """Use the folder of the files."""
         self._files = files
         self._root = files.root
+        self._json = files.json
+        self._checked = False
         self._clock = clock
         self._random_hex = random_hex
 
@@ -84,7 +88,11 @@ class DiskBatches:
         return Batch(spec=spec, state=BatchState(), cancel_s=None, ended=False)
 
     def get(self, tenant: str, id: str) -> Batch | None:
-        """Return a batch; None if the tenant has none with this id."""
+        """Return a batch; None if the tenant has none with this id.
+
+        Raises:
+            UndecodableDataError: It is damaged.
+        """
         return self._read(self._folder(tenant, id)) if is_id(id, BATCH_PREFIX) else None
 
     def page(self, tenant: str, after: str | None = None, limit: int = PAGE_MAX) -> Page[Batch]:
@@ -127,12 +135,16 @@ class DiskBatches:
         return self._newest_first(self._root.glob(f"*/batches/{BATCH_PREFIX}*"))[:limit]
 
     def find(self, id: str) -> Batch | None:
-        """Return the batch with an id, of any tenant; None if there is none."""
-        folders = self._root.glob(f"*/batches/{id}") if is_id(id, BATCH_PREFIX) else ()
-        return next(iter(self._newest_first(folders)), None)
+        """Return the batch with an id, of any tenant; None if there is none.
+
+        Raises:
+            UndecodableDataError: It is damaged.
+        """
+        folder = self._folder_of(id) if is_id(id, BATCH_PREFIX) else None
+        return None if folder is None else self._read(folder)
 
     def _newest_first(self, folders: Iterable[Path]) -> list[Batch]:
-        return newest_first(each for each in map(self._read, folders) if each is not None)
+        return newest_first(each for each in map(self._read_sound, folders) if each is not None)
 
     # --- gateways that run batches
 
@@ -140,30 +152,39 @@ class DiskBatches:
         """Return the folders of the batches that have not ended, by id."""
         found = {}
         for path in sorted((self._root / _OPEN).glob(f"{BATCH_PREFIX}*")):
-            if (plain := read_json(path)) is not None:
-                found[path.name] = plain["folder"]
+            place = self._json.read_sound(path, _place_from)
+            folder = None if place is None else self._root / place
+            if folder is None or folder.name != path.name or not folder.is_dir():
+                folder = self._folder_of(path.name)
+            if folder is not None:
+                found[path.name] = self._place(folder)
         return found
 
     def read(self, place: str) -> Batch | None:
-        """Return the batch in a folder; None if it is not there, or not yet."""
-        return self._read(self._root / place)
+        """Return the batch in a folder; None if it is not there, or not yet, or damaged."""
+        return self._read_sound(self._root / place)
 
     def claim(self, place: str) -> DiskClaim | None:
-        """Claim a batch that no gateway runs; None if one does, or if it has ended."""
+        """Claim a batch that no gateway runs; None if one does, or if it has ended.
+
+        Raises:
+            UndecodableDataError: It is damaged; no claim was made.
+        """
         folder = self._root / place
-        if (plain := read_json(folder / "batch.json")) is None or (folder / "end.json").exists():
+        spec = self._json.read(folder / "batch.json", spec_from)
+        if spec is None or (folder / "end.json").exists():
             return None
         number = last_claim(folder)
         if number and not self._is_stale(_claim_path(folder, number)):
             return None
-        state = _latest_state(folder)
+        state = self._latest_state(folder)
         try:
             lock = LifeLock(_claim_path(folder, number + 1))
         except FileExistsError:
             return None
         return DiskClaim(
             folder=folder,
-            tenant=spec_from(plain).tenant,
+            tenant=spec.tenant,
             number=number + 1,
             lock=lock,
             state=state,
@@ -185,9 +206,15 @@ class DiskBatches:
         """Delete batches that ended long ago, and what is left of those that were never accepted."""
         now_s = self._clock.now_ns() // 10**9
         for folder in self._root.glob(f"*/batches/{BATCH_PREFIX}*"):
-            end = read_json(folder / "end.json")
-            if _is_abandoned(folder) if end is None else end["ended_s"] + kept_s <= now_s:
+            if not self._checked:  # what is damaged is in the log from the start
+                self._read_sound(folder)
+            try:
+                end = self._json.read(folder / "end.json", state_from)
+            except UndecodableDataError:
+                continue  # it has ended, but nobody knows when
+            if _is_abandoned(folder) if end is None else (end.ended_s or 0) + kept_s <= now_s:
                 self._delete(folder)
+        self._checked = True
 
     def _delete(self, folder: Path) -> None:
         try:
@@ -197,17 +224,27 @@ class DiskBatches:
             return  # a sweep tries again
         shutil.rmtree(folder, ignore_errors=True)
 
+    def _read_sound(self, folder: Path) -> Batch | None:
+        with suppress(UndecodableDataError):
+            return self._read(folder)
+        return None
+
     def _read(self, folder: Path) -> Batch | None:
-        if (plain := read_json(folder / "batch.json")) is None:
+        if (spec := self._json.read(folder / "batch.json", spec_from)) is None:
             return None
-        spec = spec_from(plain)
-        end = read_json(folder / "end.json")
-        state = state_from(end) if end is not None else _latest_state(folder)
+        end = self._json.read(folder / "end.json", state_from)
+        state = self._latest_state(folder) if end is None else end
         cancel_s, pause_s = changed_s(folder / CANCEL), changed_s(folder / PAUSE)
         ended = end is not None
         return Batch(
             spec=spec, state=state, cancel_s=cancel_s, ended=ended, pause_s=None if ended else pause_s
         )
+
+    def _latest_state(self, folder: Path) -> BatchState:
+        for path in sorted(folder.glob("state-*.json"), reverse=True):
+            if (state := self._json.read(path, state_from)) is not None:
+                return state
+        return BatchState()
 
     def _is_stale(self, claim: Path) -> bool:
         if has_died(claim):
@@ -222,6 +259,10 @@ class DiskBatches:
 
     def _folder(self, tenant: str, id: str) -> Path:
         return self._batches_of(tenant) / id
+
+    def _folder_of(self, id: str) -> Path | None:
+        """Return the folder of a batch of any tenant; None if there is none."""
+        return next(self._root.glob(f"*/batches/{id}"), None)
 
     def _batches_of(self, tenant: str) -> Path:
         return self._root / tenant_name(tenant) / "batches"
@@ -242,8 +283,5 @@ def _is_abandoned(folder: Path) -> bool:
     return changed is not None and time.time() - changed > UPLOAD_MAX_S
 
 
-def _latest_state(folder: Path) -> BatchState:
-    for path in sorted(folder.glob("state-*.json"), reverse=True):
-        if (plain := read_json(path)) is not None:
-            return state_from(plain)
-    return BatchState()
+def _place_from(plain: Mapping[str, str]) -> str:
+    return plain["folder"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from qlm.domain.ports.clock import Clock
-from qlm.gateway.files.disk.json_files import read_json, write_all, write_json
+from qlm.gateway.files.disk.json_files import JsonFiles, write_all, write_json
 from qlm.gateway.files.records import (
     FILE_PREFIX,
     ID_BYTES,
@@ -58,11 +58,17 @@ class DiskIncoming:
 
 
 class DiskFiles:
-    """The files of all tenants below one folder, which several gateways may share."""
+    """The files of all tenants below one folder, which several gateways may share.
+
+    Attributes:
+        root: The folder.
+        json: Reads what is known of them.
+    """
 
     def __init__(self, root: Path, clock: Clock, random_hex: RandomHex) -> None:
         """Use a folder, which is made when the first file comes."""
         self.root = root
+        self.json = JsonFiles()
         self._clock = clock
         self._random_hex = random_hex
 
@@ -101,11 +107,14 @@ class DiskFiles:
         return made
 
     def get(self, tenant: str, id: str) -> StoredFile | None:
-        """Return a file; None if the tenant has none with this id."""
+        """Return a file; None if the tenant has none with this id.
+
+        Raises:
+            UndecodableDataError: What is known of it is damaged.
+        """
         if not is_id(id, FILE_PREFIX):
             return None
-        plain = read_json(self._folder(tenant) / f"{id}.json")
-        found = None if plain is None else file_from(plain)
+        found = self.json.read(self._folder(tenant) / f"{id}.json", file_from)
         return None if found is None or found.expires_s <= self._now_s() else found
 
     def open(self, tenant: str, id: str) -> BinaryIO:
@@ -131,14 +140,14 @@ class DiskFiles:
         now_s = self._now_s()
         found = newest_files_first(
             each
-            for each in _known(self._folder(tenant))
+            for each in self._known(self._folder(tenant))
             if each.expires_s > now_s and purpose in (None, each.purpose)
         )
         return page_after(found, [each.id for each in found], after, limit)
 
     def used_bytes(self, tenant: str) -> int:
         """Return the size of all files of a tenant; of expired ones, too, until they are deleted."""
-        return sum(each.size_bytes for each in _known(self._folder(tenant)))
+        return sum(each.size_bytes for each in self._known(self._folder(tenant)))
 
     def delete(self, tenant: str, id: str) -> bool:
         """Delete a file; False if the tenant has none with this id."""
@@ -149,7 +158,7 @@ class DiskFiles:
     def sweep(self) -> None:
         """Delete expired files, and what is left of broken uploads."""
         for folder in self.root.glob("*/files"):
-            for each in list(_known(folder)):
+            for each in list(self._known(folder)):
                 if each.expires_s <= self._now_s():
                     _delete(folder, each.id)
             for path in list(_nameless(folder)):
@@ -160,14 +169,14 @@ class DiskFiles:
     def _folder(self, tenant: str) -> Path:
         return self.root / tenant_name(tenant) / "files"
 
+    def _known(self, folder: Path) -> Iterator[StoredFile]:
+        """Yield the files of a folder whose JSON is sound."""
+        for path in folder.glob(f"{FILE_PREFIX}*.json"):
+            if (found := self.json.read_sound(path, file_from)) is not None:
+                yield found
+
     def _now_s(self) -> int:
         return self._clock.now_ns() // 10**9
-
-
-def _known(folder: Path) -> Iterator[StoredFile]:
-    for path in folder.glob(f"{FILE_PREFIX}*.json"):
-        if (plain := read_json(path)) is not None:
-            yield file_from(plain)
 
 
 def _delete(folder: Path, id: str) -> bool:

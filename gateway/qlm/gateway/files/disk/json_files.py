@@ -1,13 +1,21 @@
 """Small files that are whole or absent, whatever is killed meanwhile."""
 
+import logging
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
+from qlm.domain.errors import UndecodableDataError
 from qlm.gateway.files.records import RandomHex
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 def write_json(path: Path, value: Any, random_hex: RandomHex) -> None:
@@ -34,11 +42,38 @@ def write_json_once(path: Path, value: Any, random_hex: RandomHex) -> bool:
     return True
 
 
-def read_json(path: Path) -> Any:
-    """Return the JSON in a file; None if there is no such file."""
-    try:
-        return orjson.loads(path.read_bytes())
-    except FileNotFoundError:
+class JsonFiles:
+    """Reads what `write_json` wrote; of each file that is damaged, the log has a line."""
+
+    def __init__(self) -> None:
+        """Begin without a damaged file."""
+        self._damaged: set[Path] = set()
+
+    def read(self, path: Path, decode: Callable[[Any], T]) -> T | None:
+        """Return what a file has; None if there is no such file.
+
+        Args:
+            path: The file.
+            decode: Makes it of the JSON.
+
+        Raises:
+            UndecodableDataError: It is damaged.
+        """
+        try:
+            return decode(orjson.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError) as error:
+            if path not in self._damaged:
+                self._damaged.add(path)
+                _log.warning("%s is damaged, and what it is about left out: %r", path, error)
+            # Clients see this, and the path is none of theirs.
+            raise UndecodableDataError(f"{path.name} is damaged") from error
+
+    def read_sound(self, path: Path, decode: Callable[[Any], T]) -> T | None:
+        """Return what a file has; None if it is damaged or there is no such file."""
+        with suppress(UndecodableDataError):
+            return self.read(path, decode)
         return None
 
 

@@ -112,6 +112,24 @@ async def test_damage_is_named_again_until_there_is_a_consent_to_it(killed: Path
     await (await Opened.open(killed)).close()
 
 
+async def test_what_is_kept_of_a_damage_stays_after_the_next_one(closed: Path) -> None:
+    contents = []
+    for number in (1, 2, 3):
+        flip(closed / NAME, 20_000 + number)
+        contents.append((closed / NAME).read_bytes())
+        with pytest.raises(DamagedDataError) as refused:
+            await Opened.open(closed)
+        kept = f"{NAME}.damaged" + (f".{number}" if number > 1 else "")
+        assert f"it is kept as {closed / kept}; nothing was changed" in str(refused.value)
+        # A start with the consent was killed once it had kept the file.
+        (closed / kept).write_bytes(contents[-1])
+        opened = await Opened.open(closed, consent_to([str(refused.value).split()[-1]]))
+        await opened.close()
+    kept_files = [f"{NAME}.damaged", f"{NAME}.damaged.2", f"{NAME}.damaged.3"]
+    assert [(closed / each).read_bytes() for each in kept_files] == contents
+    assert {each for each in names_of(closed) if ".damaged" in each} == set(kept_files)
+
+
 async def test_a_deleted_log_is_named_again(killed: Path) -> None:
     (killed / f"{NAME}-wal").unlink()
     for _ in range(2):

@@ -9,11 +9,13 @@ itself are compared with their checksums.
 What stays unseen: a log cut or deleted after the machine went down (its index is gone too).
 """
 
+import filecmp
+import itertools
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +32,14 @@ class Inspection:
 
     Attributes:
         damage: What is lost of it, in a sentence each.
-        damaged: Files to be copied to `.damaged` before they are changed.
-        orphaned: Files to be renamed to `.damaged`, since the file to which they belong is lost.
+        damaged: Files to be copied before they are changed, with the paths of the copies.
+        orphaned: Files to be renamed, since the file to which they belong is lost, with their new paths.
         checked: Its checksums are there, and may be used further.
     """
 
     damage: tuple[str, ...] = ()
-    damaged: tuple[Path, ...] = ()
-    orphaned: tuple[Path, ...] = ()
+    damaged: Mapping[Path, Path] = field(default_factory=dict)
+    orphaned: Mapping[Path, Path] = field(default_factory=dict)
     checked: bool = False
 
     def put_away(self) -> None:
@@ -46,10 +48,12 @@ class Inspection:
         Raises:
             OSError: A copy cannot be written, or a file not be renamed.
         """
-        for path in self.damaged:
-            shutil.copyfile(path, f"{path}.damaged")
-        for path in self.orphaned:
-            path.replace(f"{path}.damaged")
+        for path, kept in self.damaged.items():
+            part = Path(f"{kept}.new")
+            shutil.copyfile(path, part)
+            part.replace(kept)
+        for path, kept in self.orphaned.items():
+            path.replace(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,21 @@ def inspect(path: Path) -> Inspection:
         return Inspection(checked=compared is not None and compared.known)
     with _index_restored(path):
         look = _look(path, whole=compared is not None and bool(compared.changed))
-    damage, damaged = list[str](), list[Path]()
+    damage, damaged = list[str](), dict[Path, Path]()
     if look.frames < written.frames:
-        damage.append(_lost_frames(path, written, look.frames))
-        damaged += [log_path(path)] if written.exists else []
+        damaged |= _kept([log_path(path)] if written.exists else [])
+        damage.append(_lost_frames(path, written, look.frames, damaged.get(log_path(path))))
     if compared is not None and compared.unreadable:
+        damaged |= _kept([beside])
         damage.append(
             f"{beside}: the checksums of {path} are damaged: {compared.unreadable}; its pages cannot be "
-            "checked"
+            f"checked; they are kept as {damaged[beside]}"
         )
-        damaged.append(beside)
     elif compared is not None and compared.changed and _is_of(compared, written, look):
-        damage.append(_changed_pages(path, compared))
-        damaged.append(path)
+        damaged |= _kept([path])
+        damage.append(_changed_pages(path, compared, damaged[path]))
     checked = not damage and compared is not None and compared.known and compared.fits
-    return Inspection(tuple(damage), tuple(damaged), checked=checked)
+    return Inspection(tuple(damage), damaged, checked=checked)
 
 
 def _of_lost_file(path: Path, written: Written) -> Inspection:
@@ -111,17 +115,32 @@ def _of_lost_file(path: Path, written: Written) -> Inspection:
 
     A new file has its first page before it has a commit in the log, or checksums.
     """
-    orphaned = [log_path(path)] if written.exists and written.frames else []
-    orphaned += [checksums_path(path)] if has_entries(checksums_path(path)) else []
+    left = [log_path(path)] if written.exists and written.frames else []
+    left += [checksums_path(path)] if has_entries(checksums_path(path)) else []
+    orphaned = _kept(left)
     if not orphaned:
         return Inspection()
     state = "empty" if path.exists() else "missing"
-    kept = " and ".join(f"{each} is kept as {each}.damaged" for each in orphaned)
+    kept = " and ".join(f"{each} is kept as {other}" for each, other in orphaned.items())
     damage = (
         f"{path}: the queue file is {state}, but files beside it are of one; all of its accepted requests "
         f"and results are lost; a new one is begun, and {kept}"
     )
-    return Inspection((damage,), orphaned=tuple(orphaned))
+    return Inspection((damage,), orphaned=orphaned)
+
+
+def _kept(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Return free paths under which to keep damaged files: what was kept of earlier damage stays."""
+    return {path: _kept_as(path) for path in paths}
+
+
+def _kept_as(path: Path) -> Path:
+    for number in itertools.count(1):
+        kept = Path(f"{path}.damaged" if number == 1 else f"{path}.damaged.{number}")
+        # A start that was killed after it kept the file names the same damage again, by the same code.
+        if not kept.exists() or filecmp.cmp(path, kept, shallow=False):
+            break
+    return kept
 
 
 def first_error(connection: sqlite3.Connection) -> str:
@@ -144,22 +163,22 @@ def _is_of(compared: Comparison, written: Written, look: _Look) -> bool:
     return not (look.former if look.mark in (None, 0) else is_mark(look.mark or 0))
 
 
-def _lost_frames(path: Path, written: Written, frames: int) -> str:
+def _lost_frames(path: Path, written: Written, frames: int, kept_as: Path | None) -> str:
     lost = sum(position > frames for position in written.commits) or 1
-    kept = f"the log is kept as {log_path(path)}.damaged" if written.exists else "the log is gone"
+    kept = "the log is gone" if kept_as is None else f"the log is kept as {kept_as}"
     return (
         f"{path}: its write-ahead log is damaged: {written.frames} pages were written to it, {frames} can be "
         f"read; {lost} or more commits are lost, and with them accepted requests and results; {kept}"
     )
 
 
-def _changed_pages(path: Path, compared: Comparison) -> str:
+def _changed_pages(path: Path, compared: Comparison, kept: Path) -> str:
     shown = ", ".join(map(str, compared.changed[:_SHOWN_MAX]))
     more = ", ..." if len(compared.changed) > _SHOWN_MAX else ""
     return (
         f"{path}: it is damaged, or was changed by another program: {len(compared.changed)} of "
         f"{compared.pages} pages do not fit their checksums ({shown}{more}); accepted requests and results "
-        f"in them may be wrong or lost; it is kept as {path}.damaged"
+        f"in them may be wrong or lost; it is kept as {kept}"
     )
 
 

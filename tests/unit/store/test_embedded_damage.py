@@ -182,6 +182,16 @@ async def test_damage_that_makes_the_journal_unreadable_is_an_error_with_the_pat
     await file.close()
 
 
+async def test_damage_of_a_name_that_is_then_no_text_is_named(closed: Path) -> None:
+    """SQLite quotes the name in its message, which Python cannot decode."""
+    path = closed / NAME
+    flip(path, path.read_bytes().index(b"journal"), 0xFF)
+    with pytest.raises(DamagedDataError, match="is damaged"):
+        await Opened.open(closed)
+    with pytest.raises(UndecodableDataError, match=f"{NAME} cannot be read as a queue file"):
+        await Opened.open(closed, any_damage)
+
+
 @pytest.mark.parametrize(
     "leave",
     [

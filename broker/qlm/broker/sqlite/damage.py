@@ -25,6 +25,9 @@ from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, rea
 
 _SHOWN_MAX: Final = 5
 
+UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""Errors of calls on a damaged file; one is that of Python about a message which quotes damaged text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
@@ -194,7 +197,7 @@ def _look(path: Path, *, whole: bool) -> _Look:
     try:
         mark, readable = checksums_mark(connection), True
         former = whole and lacks_checksums(connection) and not first_error(connection)
-    except sqlite3.DatabaseError:
+    except UNREADABLE:
         pass  # a message says so when it is opened, unless the damage is named before
     finally:
         connection.close()

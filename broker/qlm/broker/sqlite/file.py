@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from qlm.broker.sqlite.checkpoints import Checkpoints
-from qlm.broker.sqlite.damage import Inspection, first_error, inspect
+from qlm.broker.sqlite.damage import UNREADABLE, Inspection, first_error, inspect
 from qlm.broker.sqlite.lock import ProcessLock
 from qlm.broker.sqlite.messages import was_unclean
 from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
@@ -159,7 +159,7 @@ class SqliteFile:
             return self._reader.submit(query, self._reading).result()
         except sqlite3.OperationalError as error:
             raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             raise UndecodableDataError(f"{self.path} cannot be read as a queue file: {error}") from error
 
     async def close(self) -> None:
@@ -235,7 +235,7 @@ def _connect(path: Path, found: Inspection) -> sqlite3.Connection:
             # Otherwise what is lost would stay in the log behind what is written next, and be found again.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         connection.close()
         raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
     return connection
@@ -257,7 +257,7 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     try:
         _check_schema(path, connection)
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         connection.close()
         raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
     except UndecodableDataError:

@@ -85,6 +85,21 @@ def test_merged_extensions_have_all_fields_and_the_latter_of_two(
     assert extensions_to_plain(merged(former, latter)) == both
 
 
+@given(log_extensions, log_extensions)
+def test_merged_extensions_are_those_of_the_merged_fields(
+    former: LogExtensions, latter: LogExtensions
+) -> None:
+    both = extensions_to_plain(former) | extensions_to_plain(latter)
+    read = [extensions_from_plain(LogExtensions, extensions_to_plain(each)) for each in (former, latter)]
+    assert merged(read[0], read[1]) == extensions_from_plain(LogExtensions, both)
+
+
+def test_pieces_of_log_probabilities_at_one_offset_count_once_when_they_are_merged() -> None:
+    former = LogExtensions(logprobs_at=((0, "AAAA"), (3, "BBBB")))
+    latter = LogExtensions(logprobs_at=((3, "CCCC"), (4, "DDDD")))
+    assert merged(former, latter).logprobs_at == ((0, "AAAA"), (3, "CCCC"), (4, "DDDD"))
+
+
 def test_a_request_without_extensions_is_written_as_before() -> None:
     request = a_request()
     assert "extensions" not in request_to_plain(request)

@@ -208,8 +208,15 @@ def merged(former: Merged, latter: Merged) -> Merged:
     unknown = sorted({**dict(former.unknown), **dict(latter.unknown)}.items())
     given = {name: value for name, value in values.items() if value is not None}
     if isinstance(former, LogExtensions) and isinstance(latter, LogExtensions):
-        given["logprobs_at"] = former.logprobs_at + latter.logprobs_at
+        given["logprobs_at"] = _joined(former.logprobs_at, latter.logprobs_at)
     return replace(former, **given, unknown=tuple(unknown))
+
+
+def _joined(former: tuple[Piece, ...], latter: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Return the pieces of both by offset; of two at one offset, the latter."""
+    if not former or not latter or former[-1][0] < latter[0][0]:
+        return former + latter
+    return tuple(sorted({**dict(former), **dict(latter)}.items()))
 
 
 def without_logprobs(extensions: LogExtensions) -> LogExtensions:

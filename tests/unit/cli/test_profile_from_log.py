@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,23 +83,77 @@ def test_what_a_log_does_not_tell_follows_the_start() -> None:
         assert mine == pytest.approx(truth.iteration.host_ms + truth.iteration.linear(tokens), rel=0.25)
 
 
+def with_iteration(profile: Profile, **changed: Any) -> Profile:
+    return replace(profile, iteration=replace(profile.iteration, **changed))
+
+
+@pytest.mark.parametrize(
+    ("truth", "start"),
+    [
+        pytest.param(TRUE_LIMITS, with_iteration(TRUE_LIMITS, linear_ms=((1.0, 7.0),)), id="no slope"),
+        pytest.param(TRUE_LIMITS, with_iteration(TRUE_LIMITS, kv_ms=0.0, kv_mixed_ms=None), id="no kv_ms"),
+        pytest.param(
+            with_iteration(TRUE_LIMITS, linear_ms=((1.0, 5.0), (32.0, 8.0), (8192.0, 180.0))),
+            with_iteration(TRUE_LIMITS, linear_ms=((1.0, 5.0), (32.0, 8.0), (8192.0, 180.0))),
+            id="a slope that falls",
+        ),
+    ],
+)
+def test_a_start_may_lack_what_every_engine_has_or_have_another_shape(truth: Profile, start: Profile) -> None:
+    fit = fit_log(served(drawn_log(120, 15.0, seed=1, mean_tokens=400), truth), start)
+    fitted = with_coefficients(truth, fit.iteration, fit.request_ms, MADE_UP)
+    other = served(drawn_log(120, 5.0, seed=5, mean_tokens=800), truth)
+    error = compare("other", other, replay(other, fitted)).e2e.each
+    assert error is not None
+    assert error < 0.05
+
+
+def test_times_in_whole_seconds_leave_out_what_took_none() -> None:
+    exact = served(drawn_log(80, 5.0, seed=1, mean_tokens=250), TRUTH)
+    times = ("arrival_ns", "first_token_ns", "end_ns")
+    whole = replace(exact, **{name: getattr(exact, name) // 10**9 * 10**9 for name in times})
+    assert (whole.end_ns == whole.arrival_ns).any()
+    fit = fit_log(whole, START)
+    assert fit.e2e_error < 1
+    assert fit.ttft_error < 10
+
+
+def fit_by_command(log: Path, start: str, out: Path) -> tuple[Profile, str]:
+    arguments = ["--from-log", str(log), "--start", start, "--out", str(out)]
+    done = CliRunner().invoke(profile_command, arguments)
+    assert done.exit_code == 0, done.output
+    return parse_profile_text(out.read_text("utf-8"), out.name), done.output
+
+
 def test_a_profile_names_every_log_that_it_came_from_and_how_far_the_last_one_went(tmp_path: Path) -> None:
-    start = "llama-3-8b on 1 x A100"
-    for number in range(2):
-        log, out = tmp_path / f"{number}.csv", tmp_path / f"{number}.yaml"
+    start, logs = (
+        "llama-3-8b on 1 x A100",
+        [tmp_path / name for name in ("a.csv", "b (1).csv", "the log.csv")],
+    )
+    for number, log in enumerate(logs):
         write_csv(served(drawn_log(60, 4.0, seed=number, mean_tokens=250), TRUTH), log)
-        arguments = ["--from-log", str(log), "--start", start, "--out", str(out)]
-        done = CliRunner().invoke(profile_command, arguments)
-        assert done.exit_code == 0, done.output
-        start = str(out)
-    fitted = parse_profile_text((tmp_path / "1.yaml").read_text("utf-8"), "1.yaml")
-    for number in range(2):
-        assert "linear_ms" in fitted_to(fitted, read_request_log(tmp_path / f"{number}.csv"))
+        fitted, output = fit_by_command(log, start, tmp_path / f"{number}.yaml")
+        start = str(tmp_path / f"{number}.yaml")
+    text = fitted.sources["linear_ms"].text
+    assert text.count("SHA-256") == len(logs)
+    assert text.count("does not identify") == 1, "what a former log did not identify is not repeated"
+    for log in logs:
+        assert "linear_ms" in fitted_to(fitted, read_request_log(log))
     assert fitted.covered is not None
     assert fitted.covered.sequences_max < fitted.seqs_max
-    assert f"{fitted.seqs_max} requests in a batch (logged to" in done.output
     (line,) = beyond_fit(fitted)
-    assert line in done.output
+    assert f"{fitted.seqs_max} requests in a batch (logged to" in line
+    assert line in output
+
+
+def test_what_one_request_leaves_open_is_as_uncertain_as_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "one.csv"
+    write_csv(served(log_of([(0, 500, 20)]), TRUTH), log)
+    fitted, output = fit_by_command(log, "llama-3-8b on 1 x A100", tmp_path / "one.yaml")
+    for name in ("linear_ms", "kv_ms", "request_ms"):
+        assert f"not identified by the log: {name}\n" in output
+        assert fitted.sources[name].uncertainty == START.sources[name].uncertainty
+    assert fitted.sources["kv_mixed_ms"].uncertainty == START.sources["kv_ms"].uncertainty
 
 
 @pytest.mark.parametrize(

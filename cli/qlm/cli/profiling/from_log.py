@@ -40,16 +40,19 @@ def profile_from_log(log_file: Path, start: str, out: Path) -> None:
 def _stated(log: RequestLog, start: Profile, fit: LogFit) -> Profile:
     """Return the profile with its sources: what the log does not identify is as uncertain as it was."""
     text = f"Fitted to the {log_source_text(log)}, {len(log)} requests, by replaying it."
-    if fit.unidentified:
-        names = ", ".join(fit.unidentified)
-        text += f" The log does not identify {names}: they follow the profile to begin with."
+    if open_ones := [name for name in fit.unidentified if name != "host_ms"]:
+        text += f" The log does not identify {', '.join(open_ones)}: they follow the profile to begin with."
+    text += " The time on the host counts in linear_ms."
     if before := logs_of(start):
         text += f" That profile was fitted to the {', the '.join(before)}."
     source = Source(SourceKind.DERIVED, text, min(1.0, float(f"{fit.e2e_error:.2g}")))
     fitted = with_coefficients(start, fit.iteration, fit.request_ms, source)
-    open_ones = {
-        name: replace(source, uncertainty=start.sources[name].uncertainty)
-        for name in fit.unidentified
-        if name in fitted.sources and name in start.sources
-    }
-    return replace(fitted, sources={**fitted.sources, **open_ones}, covered=fit.covered)
+    uncertain = {name: replace(source, uncertainty=_uncertainty(start, name)) for name in open_ones}
+    kept = {name: uncertain.get(name, each) for name, each in fitted.sources.items()}
+    return replace(fitted, sources=kept, covered=fit.covered)
+
+
+def _uncertainty(start: Profile, name: str) -> float | None:
+    """Return the uncertainty of a coefficient of the start; None if it has none."""
+    source = start.sources.get(name) or (start.sources.get("kv_ms") if name == "kv_mixed_ms" else None)
+    return source.uncertainty if source else None

@@ -39,7 +39,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Names of each column; of several in one log the first here counts."""
 
-_NAMED_LOG: Final = re.compile(r"log [^()]+ \(SHA-256 [0-9a-f]{64}\)")
+_NAMED_LOG: Final = re.compile(r"log (?:(?!log |\(SHA-256 ).)+ \(SHA-256 [0-9a-f]{64}\)")
 _TIMES: Final = ("arrival", "first", "end")
 _NEEDED: Final = (("arrival",), ("prompt",), ("output",), ("first", "ttft"), ("end", "e2e"))
 

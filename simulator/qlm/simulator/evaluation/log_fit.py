@@ -19,7 +19,6 @@ from qlm.rct_estimator.profiles.iteration import FloatArray, IterationTime
 from qlm.rct_estimator.profiles.least_error import least_absolute
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Covered, Profile, Source, SourceKind
 from qlm.simulator.evaluation.log_prior import (
-    ADMISSION,
     FLOOR,
     KNOTS,
     KV,
@@ -27,7 +26,9 @@ from qlm.simulator.evaluation.log_prior import (
     RISES,
     SIZE,
     iteration_of,
+    least,
     prior,
+    scales,
     vector,
 )
 from qlm.simulator.evaluation.log_trace import SEQUENCES, TOKENS, Traced, levels_in_turn, trace
@@ -56,6 +57,12 @@ _NOISE_MIN: Final = 0.005
 """Least dispersion of waits of one kind, as a share."""
 _WEIGHTS: Final = (0.2, 5.0)
 """Least and largest weight of a kind of waits."""
+_PARTS: Final[dict[str, tuple[int | slice, ...]]] = {
+    "linear_ms": (FLOOR, RISES),
+    **{name: (KV + number,) for number, name in enumerate(OTHERS)},
+    "request_ms": (REQUEST,),
+}
+"""What a log may leave open, and where it is in a vector; the floor and the slopes are tried apart."""
 _OTHERWISE: Final = (0.5, 1.5)
 """Factors on a coefficient that a log which identifies it refuses."""
 _REFUSED: Final = 0.05
@@ -92,11 +99,12 @@ class _Weights(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A vector of coefficients, and the replay with them."""
+    """A vector of coefficients, and how far the waits of a replay with them are from those of the log."""
 
     x: FloatArray
-    traced: Traced
-    request_ns: int
+    first: FloatArray
+    rest: FloatArray
+    traced: Traced | None
 
 
 def with_coefficients(
@@ -141,6 +149,7 @@ def fit_log(
     for number in range(2, STEPS_MAX + 1):
         on_step(number, STEPS_MAX)
         states.append(fit.step(states[-1]))
+        states[-2] = states[-2]._replace(traced=None)  # the replay of a long log is large
         if np.abs(states[-1].x - states[-2].x).max() < _STILL * states[-1].x[FLOOR]:
             break
     return fit.result(fit.nearest(states))
@@ -163,7 +172,9 @@ class _Fit:
         def error(powers: tuple[float, float]) -> float:
             if powers not in known:
                 profile = self._profile(vector(self._start, 2 ** powers[0], 2 ** powers[1]))
-                known[powers] = _distance(part, trace(part, profile), profile.request_ns, _Weights())
+                known[powers] = _distance(
+                    *_deviations(part, trace(part, profile), profile.request_ns), _Weights()
+                )
             return known[powers]
 
         best = min(((m, c) for m in _POWERS for c in _POWERS), key=error)
@@ -175,7 +186,7 @@ class _Fit:
     def step(self, state: _State) -> _State:
         """Return the best state on the way to the result of a regression, which need not be nearer."""
         self._judge(state)
-        matrix, target = self._regression(state.traced)
+        matrix, target = self._regression(self._traced(state))
         trust = self._trust * (len(target) + _FEW)
         beliefs, right = self._prior
         aim, _ = least_absolute(
@@ -197,51 +208,47 @@ class _Fit:
 
     def _judge(self, state: _State) -> None:
         """Weigh waits and beliefs by the dispersion of the waits."""
-        self._weights = _weights(*_deviations(self._log, state.traced, state.request_ns))
-        dispersion = _distance(self._log, state.traced, state.request_ns, self._weights)
+        self._weights = _weights(state.first, state.rest)
+        dispersion = _distance(state.first, state.rest, self._weights)
         self._trust = min(1.0, max(_TRUST_MIN, dispersion / _USUAL))
 
     def result(self, state: _State) -> LogFit:
         """Return the fit, with its errors and what the log does not identify."""
-        profile, seen = self._profile(state.x), state.traced.seen
-        ttft_error, e2e_error = _errors(self._log, state.traced, profile.request_ns)
+        profile, traced = self._profile(state.x), self._traced(state)
+        ttft_error, e2e_error = _errors(self._log, traced, profile.request_ns)
         return LogFit(
             iteration=profile.iteration,
             request_ms=profile.request_ms,
             ttft_error=ttft_error,
             e2e_error=e2e_error,
-            unidentified=("host_ms", *self._unidentified(state)),
+            unidentified=("host_ms", *self._unidentified(state.x, traced)),
             covered=Covered(
-                sequences_max=float(seen[:, SEQUENCES].max()),
-                tokens_max=float(seen[:, TOKENS].max()),
+                sequences_max=float(traced.seen[:, SEQUENCES].max()),
+                tokens_max=float(traced.seen[:, TOKENS].max()),
                 context_max=float((self._log.prompt_tokens + self._log.output_tokens).max()),
             ),
         )
 
-    def _unidentified(self, state: _State) -> list[str]:
-        """Return those of OTHERS that could be half as much again, or half, at nearly the same error."""
-        matrix, target = self._regression(state.traced)
+    def _unidentified(self, x: FloatArray, traced: Traced) -> list[str]:
+        """Return what could be half as much again, or half, at nearly the same error."""
+        matrix, target = self._regression(traced)
         low, high = self._bounds()
-        least = max(least_absolute(matrix, target, low, high)[1], _NOISE_MIN * len(target))
-        lost = []
-        for at, name in zip(range(KV, ADMISSION + 1), OTHERS, strict=True):
-            values = [factor * state.x[at] for factor in _OTHERWISE] if state.x[at] else [self._some(at)]
-            for value in values:
-                fixed = low.copy(), high.copy()
-                fixed[0][at] = fixed[1][at] = value
-                if least_absolute(matrix, target, *fixed)[1] < (1 + _REFUSED) * least:
-                    lost.append(name)
-                    break
-        return lost
+        refused = (1 + _REFUSED) * max(least_absolute(matrix, target, low, high)[1], _NOISE_MIN * len(target))
+        some = np.where(x == 0, scales(self._start), x)
 
-    def _some(self, at: int) -> float:
-        """Return the value that a coefficient of zero might have: a tenth of an iteration by itself."""
-        return 0.1 * float(vector(self._start)[FLOOR]) if at == ADMISSION else 0.0
+        def could_be(at: int | slice, factor: float) -> bool:
+            fixed = low.copy(), high.copy()
+            fixed[0][at] = fixed[1][at] = factor * some[at]
+            return least_absolute(matrix, target, *fixed)[1] < refused
+
+        return [
+            name
+            for name, parts in _PARTS.items()
+            if any(could_be(part, factor) for part in parts for factor in _OTHERWISE)
+        ]
 
     def _bounds(self) -> tuple[FloatArray, FloatArray]:
-        low = np.zeros(SIZE)
-        low[FLOOR] = 0.01 * vector(self._start)[FLOOR]
-        return low, np.full(SIZE, np.inf)
+        return least(self._start), np.full(SIZE, np.inf)
 
     def _profile(self, x: FloatArray) -> Profile:
         source = Source(SourceKind.DERIVED, "a step of a fit")
@@ -249,12 +256,16 @@ class _Fit:
 
     def _state(self, x: FloatArray) -> _State:
         profile = self._profile(x)
-        return _State(x, trace(self._log, profile), profile.request_ns)
+        traced = trace(self._log, profile)
+        return _State(x, *_deviations(self._log, traced, profile.request_ns), traced)
+
+    def _traced(self, state: _State) -> Traced:
+        return state.traced or trace(self._log, self._profile(state.x))
 
     def _cost(self, state: _State) -> float:
         beliefs, right = self._prior
         away = float(np.abs(beliefs @ state.x - right).sum())
-        return _distance(self._log, state.traced, state.request_ns, self._weights) + self._trust * away
+        return _distance(state.first, state.rest, self._weights) + self._trust * away
 
     def _regression(self, traced: Traced) -> tuple[FloatArray, FloatArray]:
         """Return what each wait computed, per millisecond that it took, and the weights of the waits.
@@ -288,9 +299,8 @@ def _around(at: tuple[float, float], step: float) -> list[tuple[float, float]]:
     return [(at[0] + step * memory, at[1] + step * compute) for memory, compute in moves]
 
 
-def _distance(log: RequestLog, traced: Traced, request_ns: int, weights: _Weights) -> float:
-    """Return how far a replay is from a log: the mean weighted logarithm of the ratio of their waits."""
-    first, rest = _deviations(log, traced, request_ns)
+def _distance(first: FloatArray, rest: FloatArray, weights: _Weights) -> float:
+    """Return the mean weighted deviation of the waits of a replay."""
     return float(np.concatenate([weights.first * first, weights.rest * rest]).mean())
 
 
@@ -318,8 +328,8 @@ def _weights(first: FloatArray, rest: FloatArray) -> _Weights:
 
 
 def _errors(log: RequestLog, traced: Traced, request_ns: int) -> tuple[float, float]:
-    e2e_s = np.maximum(log.e2e_s, 1e-9)
     first_s = (traced.ends_ns[traced.first] + request_ns - log.arrival_ns) / 1e9
     last_s = (traced.ends_ns[traced.last] + request_ns - log.arrival_ns) / 1e9
-    ttft = abs(float(first_s.mean()) / max(float(log.ttft_s.mean()), 1e-9) - 1)
-    return ttft, float(np.abs(last_s / e2e_s - 1).mean())
+    timed, mean_s = log.e2e_s > 0, float(log.ttft_s.mean())
+    ttft = abs(float(first_s.mean()) / mean_s - 1) if mean_s else 0.0
+    return ttft, float(np.abs(last_s[timed] / log.e2e_s[timed] - 1).mean())

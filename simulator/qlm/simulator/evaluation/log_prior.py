@@ -22,7 +22,7 @@ _SLOPES: Final = len(KNOTS)
 
 FLOOR: Final = 0
 RISES: Final = slice(1, 1 + _SLOPES)
-"""Rises of the slope at the knots: reading weights hides computing, never the reverse, so none falls."""
+"""Rises of the slope of the linear term at the knots."""
 KV, MIXED, SEQUENCE, SQUARE, ADMISSION = range(1 + _SLOPES, 1 + _SLOPES + len(OTHERS))
 REQUEST: Final = 1 + _SLOPES + len(OTHERS)
 MEMORY: Final = REQUEST + 1
@@ -38,16 +38,31 @@ _OUTSIDE: Final = 0.001
 """The same for the time of a server per request, in and outside of iterations: no accelerator implies it."""
 _SLOPE_SHARE: Final = 0.2
 """Least size of a slope, as a share of the steepest one: slopes near the floor are small and uncertain."""
+_USUAL_KNEE: Final = 128.0
+_USUAL_SLOPE: Final = 4e-3
+"""Slope after the knee as a share of the floor, per token, for a start without slopes: about that of shipped
+profiles."""
+_USUAL_KV: Final = 7e-6
+"""The same for a start without `kv_ms`, per token of context."""
+_FLOOR_MIN: Final = 0.01
+"""Least floor, as a share of that of the start."""
+_FALL_MAX: Final = 4.0
+"""Most that a slope may fall at a knot where that of the start falls, in falls of the start."""
 _DIGITS: Final = 6
 
 
 def vector(profile: Profile, memory: float = 1.0, compute: float = 1.0) -> FloatArray:
-    """Return the coefficients of a profile with its groups multiplied by two factors, shape (SIZE,)."""
+    """Return the coefficients of a profile with its groups multiplied by two factors, shape (SIZE,).
+
+    What a profile leaves out without which no engine computes, slopes and `kv_ms`, is as usual for its floor.
+    """
     at = profile.iteration
     x = np.zeros(SIZE)
-    x[FLOOR] = memory * (at.host_ms + at.linear(KNOTS[0]))
+    floor = at.linear(KNOTS[0])
+    x[FLOOR] = at.host_ms + memory * floor
     x[RISES] = compute * np.diff(_slopes(at), prepend=0.0)
-    x[KV], x[MIXED] = memory * at.kv_ms, memory * at.kv_beside_prompts_ms
+    x[KV] = memory * (at.kv_ms or _USUAL_KV * floor)
+    x[MIXED] = memory * at.kv_beside_prompts_ms or x[KV]
     x[SEQUENCE], x[SQUARE], x[ADMISSION] = at.sequence_ms, compute * at.square_ms, at.admission_ms
     x[REQUEST], x[MEMORY], x[COMPUTE] = profile.request_ms, memory, compute
     return x
@@ -70,9 +85,9 @@ def prior(start: Profile) -> tuple[FloatArray, FloatArray]:
     Returns:
         Shapes (beliefs, SIZE) and (beliefs,).
     """
-    x, scale = vector(start), _scales(start)
+    x, scale, host = vector(start), scales(start), start.iteration.host_ms
     rows: list[tuple[dict[int, float], float, float]] = [
-        ({FLOOR: 1 / x[FLOOR], MEMORY: -1.0}, 0.0, _WITHIN),
+        ({FLOOR: 1 / x[FLOOR], MEMORY: host / x[FLOOR] - 1.0}, host / x[FLOOR], _WITHIN),
         ({KV: 1 / scale[KV], MEMORY: -x[KV] / scale[KV]}, 0.0, _WITHIN),
         ({MIXED: 1 / scale[MIXED], KV: -1 / scale[KV]}, x[MIXED] / scale[MIXED] - x[KV] / scale[KV], _WITHIN),
         ({SQUARE: 1 / scale[SQUARE], COMPUTE: -x[SQUARE] / scale[SQUARE]}, 0.0, _WITHIN),
@@ -83,8 +98,8 @@ def prior(start: Profile) -> tuple[FloatArray, FloatArray]:
     rows.append(({SEQUENCE: 1 / scale[SEQUENCE]}, x[SEQUENCE] / scale[SEQUENCE], _WITHIN))
     rows += [({n: 1 / scale[n]}, x[n] / scale[n], _OUTSIDE) for n in (ADMISSION, REQUEST)]
     slopes = np.cumsum(x[RISES])
-    for knot in range(_SLOPES):
-        size = max(slopes[knot], _SLOPE_SHARE * scale[RISES.stop - 1])
+    sizes = np.maximum(slopes, _SLOPE_SHARE * slopes.max())
+    for knot, size in enumerate(sizes.tolist()):
         row = dict.fromkeys(range(RISES.start, RISES.start + knot + 1), 1 / size)
         rows.append((row | {COMPUTE: -slopes[knot] / size}, 0.0, _WITHIN / sqrt(_SLOPES)))
     matrix, right = np.zeros((len(rows), SIZE)), np.zeros(len(rows))
@@ -94,23 +109,33 @@ def prior(start: Profile) -> tuple[FloatArray, FloatArray]:
     return matrix, right
 
 
-def _scales(start: Profile) -> FloatArray:
+def least(start: Profile) -> FloatArray:
+    """Return the least coefficients: some floor, and no falling slope but where that of the start falls.
+
+    Reading weights hides computing, never the reverse, so the linear term of an engine is convex.
+    """
+    x = np.zeros(SIZE)
+    x[FLOOR] = _FLOOR_MIN * vector(start)[FLOOR]
+    x[RISES] = _FALL_MAX * np.minimum(0.0, vector(start)[RISES])
+    return x
+
+
+def scales(start: Profile) -> FloatArray:
     """Return the size of each coefficient: that of the start, or a small share of the floor without one."""
     x = vector(start)
-    steepest = max(float(x[RISES].sum()), x[FLOOR] * 1e-3)
-    x[KV] = x[KV] or x[FLOOR] * 1e-6
-    x[MIXED] = x[MIXED] or x[KV]
+    steepest = float(np.cumsum(x[RISES]).max())
     x[SEQUENCE] = max(x[SEQUENCE], x[FLOOR] * 1e-3)
     x[SQUARE] = max(x[SQUARE], steepest * 1e-5)
     x[ADMISSION] = max(x[ADMISSION], x[FLOOR] * 0.1)
     x[REQUEST] = max(x[REQUEST], x[FLOOR] * 0.5)
-    x[RISES.stop - 1] = steepest
     return x
 
 
 def _slopes(at: IterationTime) -> FloatArray:
     slopes = np.append(np.diff(at.linears(KNOTS)) / np.diff(KNOTS), at.last_slope_ms)
-    return np.asarray(np.maximum.accumulate(np.maximum(slopes, 0.0)))
+    if not slopes.any():
+        return np.where(np.array(KNOTS) < _USUAL_KNEE, 0.0, _USUAL_SLOPE * at.linear(KNOTS[0]))
+    return np.asarray(slopes)
 
 
 def _rounded(value: float) -> float:

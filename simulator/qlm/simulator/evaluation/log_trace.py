@@ -14,6 +14,7 @@ from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 from qlm.simulator.evaluation.replay import engine_of
 from qlm.simulator.evaluation.request_log import RequestLog
 
+_FRACTION: Final = (1 << FRACTION_BITS) - 1
 _RUN_MAX: Final = 1 << 20
 """Iterations of a run at most: as many as an arrival allows."""
 _NEVER_NS: Final = 1 << 62
@@ -149,17 +150,17 @@ def _iterations(
         runs: Runs, and how many of their iterations passed.
         seen: Content of the first iteration of each; each next one reads a token more per sequence.
     """
-    starts_ns, ends_ns = list[int](), list[int]()
-    for run, passed in runs:
-        ticks, lasts = run.begin_ticks, run.first_ticks
-        for _ in range(passed):
-            starts_ns.append(ticks >> FRACTION_BITS)
-            ticks += lasts
-            lasts += run.growth_ticks
-            ends_ns.append(ticks >> FRACTION_BITS)
     counts = np.array([passed for _, passed in runs], dtype=np.int64)
+    before = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     content = np.repeat(np.array(seen[: len(runs)], dtype=np.float64), counts, axis=0)
-    before = np.arange(len(content)) - np.repeat(np.cumsum(counts) - counts, counts)
     content[:, _CONTEXT] += before * content[:, TOKENS]
-    starts, ends = np.array(starts_ns, dtype=np.int64), np.array(ends_ns, dtype=np.int64)
-    return ends.astype(np.float64), (ends - starts).astype(np.float64), content
+    # Ticks since the first run may exceed 64 bits, those since the start of each run do not.
+    rows = [
+        (run.begin_ticks >> FRACTION_BITS, run.begin_ticks & _FRACTION, run.first_ticks, run.growth_ticks)
+        for run, _ in runs
+    ]
+    begin_ns, fraction, first, growth = np.repeat(np.array(rows, dtype=np.int64), counts, axis=0).T
+    starts = fraction + before * first + growth * (before * (before - 1) // 2)
+    ends = starts + first + growth * before
+    ends_ns, starts_ns = begin_ns + (ends >> FRACTION_BITS), begin_ns + (starts >> FRACTION_BITS)
+    return ends_ns.astype(np.float64), (ends_ns - starts_ns).astype(np.float64), content

@@ -201,8 +201,9 @@ export async function* pace<T>(
 }
 
 /**
- * A pair of streams that paces the text of a pipe, as `pace` does. A cancel or an abort of the pipe itself drops what
- * is pending, also after the source has ended.
+ * A pair of streams that paces the text of a pipe, as `pace` does. An abort of the signal ends the readable side after
+ * what had arrived, and errors the writable side: the source is cancelled. A cancel or an abort of the pipe itself drops
+ * what is pending, also after the source has ended.
  *
  * No `TransformStream`: that tells nothing of a cancel in Node 18, or while the end of the source is pending.
  */
@@ -215,7 +216,9 @@ export function pacerStream<T>(
   let output!: ReadableStreamDefaultController<T>;
   let input!: WritableStreamDefaultController;
   let failure: Failure | undefined;
+  let gone = false; // the output, cancelled or dropped: also by the report, before the pump closes it
   const drop = (error: unknown): Promise<void> => {
+    gone = true;
     output.error(error);
     return pump.drop();
   };
@@ -226,6 +229,7 @@ export function pacerStream<T>(
       },
       pull: () => failure && output.error(failure.error), // all before it is read
       cancel(reason) {
+        gone = true;
         input.error(reason);
         return pump.drop();
       },
@@ -253,7 +257,12 @@ export function pacerStream<T>(
   const pump = new Pump<T>(shape, options, {
     emit: (item) => output.enqueue(item),
     close(failed) {
-      if (failed === undefined) return output.close();
+      if (failed === undefined) {
+        if (!gone) output.close();
+        // Else the source would be read to its end for nothing. Without effect if that has come already.
+        if (options.signal?.aborted) input.error(options.signal.reason);
+        return;
+      }
       failure = failed;
       input.error(failed.error);
       if (output.desiredSize === 0) output.error(failed.error);

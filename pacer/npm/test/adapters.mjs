@@ -228,9 +228,74 @@ export const adapterTests = (lib) => [
       stop.abort();
       check((await reader.read()).value === ALL.slice("One".length), "the rest");
       check((await reader.read()).done, "the end");
-      await writer.write("ignored");
-      await writer.close();
       check(seen.reports === 1, `${seen.reports} reports`);
+    },
+  },
+  {
+    name: "an aborted signal tells the writer of a pipe",
+    async run() {
+      const stop = new AbortController();
+      const { writer } = await slowPipe(lib, { signal: stop.signal });
+      stop.abort("stop");
+      check((await rejection(writer.write("more"))) === "stop", "write");
+      check((await rejection(writer.closed)) === "stop", "closed");
+      const late = lib.pacerStream({ signal: stop.signal });
+      check((await rejection(late.writable.getWriter().write("more"))) === "stop", "a pipe made after the abort");
+      check((await late.readable.getReader().read()).done, "the end of a pipe made after the abort");
+    },
+  },
+  {
+    name: "an aborted signal cancels the source of a pipe, and what had arrived is read",
+    async run() {
+      const stop = new AbortController();
+      let pulls = 0;
+      let reason;
+      const source = new ReadableStream({
+        pull(controller) {
+          pulls += 1;
+          if (pulls === 1) controller.enqueue(ALL);
+          else if (pulls === 2) return new Promise(() => {}); // a server that sends nothing more
+        },
+        cancel: (why) => void (reason = why),
+      });
+      const reader = source.pipeThrough(lib.pacerStream({ ...NEVER, signal: stop.signal })).getReader();
+      check((await reader.read()).value === "One", "the first word");
+      stop.abort("stop");
+      check((await reader.read()).value === ALL.slice("One".length), "the rest");
+      check((await reader.read()).done, "the end");
+      await until(() => reason !== undefined);
+      check(reason === "stop" && pulls <= 2, `${reason}, ${pulls} pulls`);
+    },
+  },
+  {
+    name: "a signal that is aborted after the end of the source ends a pipe, and its close settles",
+    async run() {
+      const stop = new AbortController();
+      const { writer, reader, close } = await slowPipe(lib, { signal: stop.signal });
+      const { closed } = await close();
+      stop.abort("stop");
+      await closed;
+      await writer.closed;
+      check((await reader.read()).value === ALL.slice("One".length), "the rest");
+      check((await reader.read()).done, "the end");
+    },
+  },
+  {
+    name: "a report may cancel or abort its pipe, in a close and in a timer",
+    async run() {
+      for (const paced of [{ maxLagMs: 0 }, FAST]) {
+        for (const aborts of [false, true]) {
+          let left;
+          const onReport = () => (left = aborts ? writer.abort("gone") : reader.cancel("gone"));
+          const pair = lib.pacerStream({ ...paced, onReport });
+          const [writer, reader] = [pair.writable.getWriter(), pair.readable.getReader()];
+          await writer.write(ALL);
+          await writer.close(); // an error in a timer is uncaught and fails the test
+          await left;
+          const next = await reader.read().catch((error) => error);
+          check(aborts ? next === "gone" : next.done, JSON.stringify(next));
+        }
+      }
     },
   },
   {

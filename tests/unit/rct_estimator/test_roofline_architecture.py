@@ -239,6 +239,59 @@ def test_a_bad_key_is_named_with_its_file(change: dict[str, Any], message: str) 
         architecture("llama-3-8b", **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "hybrid_override_pattern"),
+        ({"model_type": "jamba", "attn_layer_period": 8, "mamba_d_state": 16}, "attn_layer_period"),
+        ({"model_type": "bamba", "attn_layer_indices": [9, 18, 27]}, "attn_layer_indices"),
+        ({"model_type": "falcon_h1", "mamba_d_ssm": 1536}, "model_type"),
+        ({"model_type": "minimax_text_01", "attn_type_list": [0] * 31 + [1]}, "attn_type_list"),
+        (
+            {"model_type": "kimi_linear", "linear_attn_config": {"kda_layers": [1, 2, 3]}},
+            "linear_attn_config",
+        ),
+        ({"model_type": "recurrent_gemma", "block_types": ["recurrent", "attention"]}, "block_types"),
+        (
+            {"model_type": "zamba2", "layers_block_type": ["mamba"] * 20 + ["hybrid"] * 12},
+            "layers_block_type",
+        ),
+        ({"model_type": "lfm2", "full_attn_idxs": [2, 5, 8]}, "full_attn_idxs"),
+        ({"model_type": "lfm2_moe", "layer_types": ["conv", "full_attention"] * 16}, "layer_types"),
+        ({"model_type": "mamba2", "state_size": 128, "num_attention_heads": None}, "model_type"),
+        ({"model_type": "new", "mamba_d_state": 16, "num_local_experts": 16}, "mamba_d_state"),
+        ({"model_type": "new", "ssm_cfg": {"layer": "Mamba2"}}, "ssm_cfg"),
+    ],
+    ids=lambda given: given["model_type"] if isinstance(given, dict) else given,
+)
+def test_layers_of_others_than_attention_are_refused_by_the_key_that_says_so(
+    change: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(
+        InvalidValueError, match=rf"^config\.json: {key} is .*; expected layers with attention"
+    ):
+        architecture("llama-3-8b", **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"attn_type_list": [1] * 32},  # as MiniMax-M2 has it
+        {"layer_types": ["attention"] * 32, "mamba_d_state": 256},  # as Granite 4.0 Micro
+        {"layers_block_type": ["attention"] * 32, "mamba_d_state": 16},
+        {"block_types": ["attention"]},
+        {"attn_layer_indices": list(range(32))},
+        {"full_attn_idxs": list(range(32))},
+        {"attn_layer_period": 1},
+        {"linear_attn_config": {"kda_layers": []}},
+        {"linear_attn_config": None, "mamba_d_state": None},
+    ],
+    ids=str,
+)
+def test_keys_of_hybrid_models_that_say_attention_only_change_nothing(change: dict[str, Any]) -> None:
+    assert architecture("llama-3-8b", **change) == architecture("llama-3-8b")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"model"', "[" * 300_000])
 def test_what_is_no_configuration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^here/config\.json is .*expected .*JSON") as refused:

@@ -57,8 +57,8 @@ def parse_config(mapping: object, where: str) -> Architecture:
     hidden = keys.whole("hidden_size", "n_embd", "d_model")
     layers = keys.whole(*_LAYERS)
     kind = _kind(keys)
-    experts = _experts(keys, layers)
     cached = cached_layers(keys, layers, kind)
+    experts = _experts(keys, layers)
     return Architecture(
         hidden=hidden,
         layers=layers,

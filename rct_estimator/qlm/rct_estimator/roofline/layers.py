@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.roofline.attention_only import check_attention_only, refuse_others
 from qlm.rct_estimator.roofline.keys import Keys
-
-_OTHER_KINDS: Final = ("linear_attention", "mamba", "recurrent", "conv", "hybrid", "moe")
-"""Parts of the names of layers that have no attention, or more than attention."""
 
 _INTERVAL_UNSAID: Final = ("qwen3_next", "qwen3_5", "qwen4_exp")
 """Beginnings of `model_type` with full attention in every fourth layer only, where the file does not say."""
@@ -37,9 +35,10 @@ def cached_layers(keys: Keys, layers: int, kind: str) -> CachedLayers:
         kind: Its `model_type`.
 
     Raises:
-        InvalidValueError: A layer is none of attention, or `layer_types` does not name each layer.
+        InvalidValueError: A layer has not attention alone, or `layer_types` does not name each layer.
     """
     kinds = _kinds(keys, layers, kind)
+    check_attention_only(keys, layers, kind)
     # As in vLLM, a window of 0 is none.
     window_tokens = keys.whole("sliding_window", "attention_chunk_size", default=0, least=0)
     windows = _windows(keys, layers, kind, kinds) if window_tokens else 0
@@ -57,16 +56,8 @@ def _kinds(keys: Keys, layers: int, kind: str) -> tuple[str, ...] | None:
         raise InvalidValueError(
             keys.path("layer_types"), list(kinds), f"one name for each of {layers} layers"
         )
-    _check_attention(keys, kinds)
+    refuse_others(keys, "layer_types", kinds)
     return kinds
-
-
-def _check_attention(keys: Keys, kinds: tuple[str, ...]) -> None:
-    others = [kind for kind in kinds if any(word in kind for word in _OTHER_KINDS)]
-    if others:
-        found = f"{len(others)} of {len(kinds)} {', '.join(sorted(set(others)))}"
-        expected = "layers with attention only: the weights of others are not modelled"
-        raise InvalidValueError(keys.path("layer_types"), found, expected)
 
 
 def _windows(keys: Keys, layers: int, kind: str, kinds: tuple[str, ...] | None) -> int:

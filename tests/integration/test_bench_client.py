@@ -129,6 +129,15 @@ async def test_bodies_are_those_of_the_api() -> None:
     assert "prompt" not in chat
 
 
+async def test_infinite_patience_gives_up_nothing() -> None:
+    async def respond(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        return await streamed(request, 4)
+
+    async with serving(respond) as target:
+        run = await measured(target, PLANNED, patience_s=float("inf"))
+    assert all(each.answered for each in run.requests)
+
+
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """A way to fail, and the error that the client reports."""

@@ -55,7 +55,7 @@ def bench(*arguments: str) -> tuple[int, str]:
         (("--compare", "a", "b", "--goodput", "ttft:500"), "none beside --compare"),
         (("--compare", "a", "b", "--save", "c"), "none beside --compare"),
         (("--compare", "a", "b", "--half-life", "nan"), "--half-life"),
-        (("score", "a", "--half-life", "inf"), "--half-life"),
+        (("score", "a", "--half-life", "nan"), "'nan' is not a number"),
         ((NOWHERE, "--request-rate", "1", "--patience", "nan"), "--patience"),
         ((NOWHERE, "--request-rate", "1", "--random-range-ratio", "nan"), "--random-range-ratio"),
         ((NOWHERE, "--request-rate", "1", "--burstiness", "1e-320"), "a number from 0.0001 up"),
@@ -128,6 +128,22 @@ def test_a_saved_file_gives_the_same_report(tmp_path: Path) -> None:
     code, output = bench("score", path)
     assert "never" in output
     assert "1 x HTTP 429: full" in output
+
+
+def test_with_an_infinite_half_life_nobody_leaves(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.json", run(5.0))
+    code, output = bench("score", path, "--half-life", "inf", "--json")
+    assert code == 0
+    (scored,) = json.loads(output)
+    assert scored["half_life_s"] is None, "as other infinite values in JSON"
+    assert {each["smooth_goodput_share"] for each in scored["readers"]} == {1.0}
+
+
+def test_patience_may_be_infinite() -> None:
+    code, output = bench(NOWHERE, "--request-rate", "1", "--num-prompts", "1", "--patience", "inf")
+    assert code == 1
+    assert "--patience" not in output
+    assert "--model" in output, "the server is asked for its models"
 
 
 def test_pairing_makes_a_small_difference_certain() -> None:

@@ -19,14 +19,12 @@ _LIMIT: Final = re.compile(r"(?:ttft|tpot|e2el|pace|deadline):[\d.]+")
 
 
 class _Number(click.FloatRange):
-    """Finite numbers of a range: NaN is not outside of any."""
+    """Numbers of a range, infinity among them; not NaN, which is outside of no range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
         number = super().convert(value, param, ctx)
-        return (
-            number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number.", param, ctx)
-        )
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(number) else number
 
 
 class Measures(click.Command):

@@ -87,6 +87,31 @@ def test_a_deadline_may_come_beside_an_objective_on_tokens(beside: dict[str, obj
     assert chosen({"deadline_ms": 9000}).deadline_ms is None
 
 
+@pytest.mark.parametrize(
+    ("slo", "message"),
+    [
+        (
+            {"deadline_ms": 400, "ttft_ms": 500},
+            r"slo\.deadline_ms is 400\.0; expected at least slo.ttft_ms, 500",
+        ),
+        (
+            {"deadline_ms": 400, "reader": "reading"},
+            r"slo\.deadline_ms is 400\.0; expected at least 1000, the default first token in ms; send slo",
+        ),
+        (
+            {"deadline_at": NOW_S + 0.5, "reader": "reading"},
+            r"slo\.deadline_at is '500 ms from now'; expected at least 1000, the default first token in ms",
+        ),
+    ],
+    ids=str,
+)
+def test_a_deadline_before_the_first_token_is_refused_by_what_was_sent(
+    slo: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"^{message}"):
+        chosen(slo)
+
+
 def test_on_miss_is_taken_over() -> None:
     assert chosen({"deadline_ms": 5, "on_miss": "drop"}).on_miss is OnMiss.DROP
 
@@ -147,7 +172,10 @@ def test_a_deadline_header_counts_beside_headers_on_tokens(beside: dict[str, str
     [
         ({"x-slo-ttft-ms": "500"}, "x-slo-ttft-ms, 500"),
         ({"x-llm-d-slo-ttft-ms": "500", "x-slo-tokens-per-s": "10"}, "x-llm-d-slo-ttft-ms, 500"),
-        ({"x-slo-tokens-per-s": "10"}, "x-slo-ttft-ms, 1000"),
+        (
+            {"x-slo-tokens-per-s": "10"},
+            "1000, the default first token in ms; send x-slo-ttft-ms for an earlier one",
+        ),
     ],
     ids=str,
 )

@@ -168,15 +168,25 @@ def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
         assert deadline_ms is not None
         return Objective(DeadlineSlo(deadline_ms=deadline_ms), on_miss)
     if deadline_ms is not None:
-        check_ms("slo.deadline_ms", deadline_ms)
-        _check_beside("slo.deadline_ms", deadline_ms, "slo.ttft_ms", on_tokens)
+        _check_beside_body(body, deadline_ms, on_tokens.ttft_ms)
     return Objective(on_tokens, on_miss, deadline_ms)
 
 
-def _check_beside(field: str, deadline_ms: float, ttft_field: str, on_tokens: TokenSlo | ReadingSlo) -> None:
-    """Refuse a deadline of the whole answer that is earlier than that of its first token."""
-    if deadline_ms < on_tokens.ttft_ms:
-        raise InvalidValueError(field, deadline_ms, f"at least {ttft_field}, {on_tokens.ttft_ms:g}")
+def _check_beside_body(body: SloBody, deadline_ms: float, ttft_ms: float) -> None:
+    """Refuse a deadline of the whole answer that is none, or earlier than that of its first token."""
+    at = body.deadline_at is not None
+    field = "slo.deadline_at" if at else "slo.deadline_ms"
+    value = f"{deadline_ms:g} ms from now" if at else deadline_ms
+    check_ms(field, deadline_ms)
+    if deadline_ms < ttft_ms:
+        raise InvalidValueError(field, value, _not_before("slo.ttft_ms", ttft_ms, body.ttft_ms is not None))
+
+
+def _not_before(name: str, ttft_ms: float, sent: bool) -> str:
+    """Return what is expected of a deadline that is earlier than the first token, sent or by default."""
+    if sent:
+        return f"at least {name}, {ttft_ms:g}"
+    return f"at least {ttft_ms:g}, the default first token in ms; send {name} for an earlier one"
 
 
 def _on_tokens(body: SloBody, pace: set[str], given: set[str]) -> TokenSlo | ReadingSlo | None:
@@ -231,9 +241,10 @@ def _from_headers(headers: Mapping[str, str]) -> Objective | None:
     on_tokens = _on_tokens_of_headers(headers)
     if on_tokens is None:
         return None if deadline_ms is None else Objective(DeadlineSlo(deadline_ms=deadline_ms))
-    if deadline_ms is not None:
-        sent = _sent(headers, TTFT_HEADERS) or TTFT_HEADERS[-1]
-        _check_beside(DEADLINE_HEADER, deadline_ms, sent, on_tokens)
+    if deadline_ms is not None and deadline_ms < on_tokens.ttft_ms:
+        sent = _sent(headers, TTFT_HEADERS)
+        expected = _not_before(sent or TTFT_HEADERS[-1], on_tokens.ttft_ms, sent is not None)
+        raise InvalidValueError(DEADLINE_HEADER, deadline_ms, expected)
     return Objective(on_tokens, deadline_ms=deadline_ms)
 
 

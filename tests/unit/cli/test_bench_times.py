@@ -48,6 +48,11 @@ def aiperf(end_ns: int) -> dict[str, Any]:
     }
 
 
+def cancelled(end_ns: int) -> dict[str, Any]:
+    record = aiperf(end_ns)
+    return record | {"metadata": record["metadata"] | {"was_cancelled": True}, "metrics": {}}
+
+
 def saved(**changes: Any) -> dict[str, Any]:
     request = {
         "scheduled_s": 0.0,
@@ -114,9 +119,29 @@ def test_ordinary_files_and_the_rounding_of_clocks_are_accepted(tmp_path: Path, 
         (Sent(scheduled_s=-NEVER, sent_s=0.0, end_s=1.0), "sent is -inf"),
         (Sent(scheduled_s=0.0, sent_s=0.0, end_s=1.0, chunks=(Chunk(float("nan"), 1),)), "chunks is nan"),
         (Sent(scheduled_s=0.0, sent_s=0.0, end_s=NEVER), "end is inf"),
-        (Sent(scheduled_s=0.0, sent_s=2.0, end_s=1.0, error="refused"), "end is '1 s before"),
+        (Sent(scheduled_s=0.0, sent_s=2.0, end_s=1.0), "end is '1 s before"),
+        (Sent(scheduled_s=0.0, sent_s=2.0, end_s=NEVER, error="refused"), "end is inf"),
     ],
 )
 def test_what_is_no_time_is_refused(sent: Sent, named: str) -> None:
     with pytest.raises(InvalidValueError, match=named):
         possible(sent, FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("document", "end_s"),
+    [
+        (perf(end_time=10.15, error={"error_type": "Cut", "error_msg": ""}), 0.3),
+        (perf(end_time=9.0, info=None, error={"error_type": "Refused", "error_msg": ""}), 0.0),
+        (saved(end_s=0.9, error="cut"), 1.0),
+        (cancelled(end_ns=-20_000_000), 0.0),
+    ],
+)
+def test_a_failed_request_ends_no_earlier_than_its_other_times(
+    tmp_path: Path, document: Any, end_s: float
+) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document), "utf-8")
+    (run,) = read_runs(path)
+    (failed,) = (each for each in run.requests if each.error is not None)
+    assert failed.end_s == pytest.approx(end_s)

@@ -1,6 +1,7 @@
 """Check that the times of a request in a file can be: impossible ones would be rated as perfect."""
 
 import math
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from qlm.cli.bench.record import Sent
@@ -27,9 +28,13 @@ class Fields(NamedTuple):
 def possible(sent: Sent, fields: Fields) -> Sent:
     """Return a request whose times can be.
 
+    The end of a request with an error is at least the last of its other times: no figure rates it, and tools
+    that cancel a request may note an earlier one.
+
     Raises:
         InvalidValueError: A time is infinite, the request was sent before it was due, or answered before it
-            was sent, its parts are not in order, or it ended before the last of them; names the field.
+            was sent, its parts are not in order, or its complete answer ended before the last of them; names
+            the field.
     """
     times_s = [chunk.at_s for chunk in sent.chunks]
     for field, values in zip(fields, ((sent.scheduled_s, sent.sent_s), times_s, (sent.end_s,)), strict=True):
@@ -40,7 +45,10 @@ def possible(sent: Sent, fields: Fields) -> Sent:
         raise InvalidValueError(fields.chunks, "a time before the former one", "times that never fall")
     _check_order(fields.sent, "its scheduled time", sent.scheduled_s, sent.sent_s)
     _check_order(fields.chunks, "its sending", sent.sent_s, min(times_s, default=sent.sent_s))
-    _check_order(fields.end, "its sending or its last token", max([sent.sent_s, *times_s[-1:]]), sent.end_s)
+    last_s = max([sent.sent_s, *times_s[-1:]])
+    if sent.error is not None:
+        return replace(sent, end_s=max(sent.end_s, last_s))
+    _check_order(fields.end, "its sending or its last token", last_s, sent.end_s)
     return sent
 
 

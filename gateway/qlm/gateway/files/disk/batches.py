@@ -211,7 +211,7 @@ class DiskBatches:
             try:
                 end = self._json.read(folder / "end.json", state_from)
             except UndecodableDataError:
-                continue  # it has ended, but nobody knows when
+                continue  # it has ended, but it is not known when
             if _is_abandoned(folder) if end is None else (end.ended_s or 0) + kept_s <= now_s:
                 self._delete(folder)
         self._checked = True

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,9 @@ _UNFINISHED: Final = ".new"
 
 _DAMAGED: Final = ".damaged"
 
-_ENDS_OF_OTHERS: Final = (_UNFINISHED, _DAMAGED)
+_MEDIA_NAME: Final = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{32})?")
+
+_DAMAGED_NAME: Final = re.compile(rf"{_MEDIA_NAME.pattern}{re.escape(_DAMAGED)}(\.[0-9]+)?")
 
 log = logging.getLogger("qlm.store")
 
@@ -52,7 +55,8 @@ class MemoryMedia:
 class MediaFiles:
     """Files with media; what is there at the start stays.
 
-    The name of a file has the digest of what was written to it. Files of the former version have none.
+    The name of a file has the digest of what was written to it. Files of the former version have none. What
+    has another name, a backup or a file of the system, is left alone.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -66,13 +70,18 @@ class MediaFiles:
         self._numbers = itertools.count()
         self._unsound: dict[str, str] = {}
         try:
-            paths = sorted(self._folder.iterdir(), key=_changed_s) if self._folder.is_dir() else []
+            paths = list(self._folder.iterdir()) if self._folder.is_dir() else []
+            media = sorted(filter(_is_media, paths), key=_changed_s)
         except OSError as error:
             raise self._error(error) from error
-        names = [path.name for path in paths]
-        # Of two for one request, one of which the former version wrote, the later counts.
-        self._files = {_request_of(each): each for each in names if not each.endswith(_ENDS_OF_OTHERS)}
-        self._others = set(names) - set(self._files.values())
+        self._files: dict[str, str] = {}
+        for name in (path.name for path in media):
+            # Of two for one request, one of which the former version wrote, the later sound one counts.
+            other = self._files.get(_request_of(name))
+            if other is None or self._fits(name) or not self._fits(other):
+                self._files[_request_of(name)] = name
+        own = {path.name for path in (*media, *filter(_is_leftover, paths))}
+        self._others = own - set(self._files.values())
 
     def inspect(self, ended: Iterable[RequestId], now_s: float) -> Sequence[str]:
         """Return which of those that `forget` would leave are damaged, in a sentence each.
@@ -117,7 +126,7 @@ class MediaFiles:
                 self._delete(request)
         for name in self._others:
             path = self._folder / name
-            if not name.endswith(_DAMAGED) or _age_s(path, now_s) > MEDIA_KEPT_S:
+            if not _DAMAGED_NAME.fullmatch(name) or _age_s(path, now_s) > MEDIA_KEPT_S:
                 _unlink(path)
 
     async def put(self, id: RequestId, data: bytes) -> bool:
@@ -211,6 +220,15 @@ class MediaFiles:
 def _name(id: RequestId) -> str:
     # Ids of clients with an Idempotency-Key may be as long as they like.
     return hashlib.sha256(id.encode()).hexdigest()
+
+
+def _is_media(path: Path) -> bool:
+    return _MEDIA_NAME.fullmatch(path.name) is not None and path.is_file()
+
+
+def _is_leftover(path: Path) -> bool:
+    """Return whether a file was written in part, or is kept as damaged."""
+    return path.name.endswith(_UNFINISHED) or _DAMAGED_NAME.fullmatch(path.name) is not None
 
 
 def _request_of(name: str) -> str:

@@ -128,6 +128,33 @@ async def test_media_of_the_version_without_digests_are_read(tmp_path: Path) -> 
     assert not former.exists()
 
 
+@pytest.mark.parametrize("name", [".DS_Store", ".nfs000012", "{}~", "{}.bak", "{}.damaged.bak", "notes"])
+async def test_files_of_others_are_no_media_and_stay(tmp_path: Path, name: str) -> None:
+    assert await files(tmp_path).put(ONE, b"image")
+    (path,) = folder(tmp_path).iterdir()
+    foreign = folder(tmp_path) / name.format(path.name)
+    foreign.write_bytes(b"others")
+    (folder(tmp_path) / ".snapshot").mkdir()
+    os.utime(path, (1.0, 1.0))
+    again = files(tmp_path)
+    assert again.inspect([], 2.0) == ()
+    again.forget([ONE], 2.0 + 2 * MEDIA_KEPT_S)
+    again.drop([ONE])
+    assert {each.name for each in folder(tmp_path).iterdir()} == {foreign.name, ".snapshot"}
+
+
+async def test_a_sound_file_counts_before_a_later_damaged_one_of_its_request(tmp_path: Path) -> None:
+    assert await files(tmp_path).put(ONE, b"image")
+    (path,) = folder(tmp_path).iterdir()
+    os.utime(path, (1.0, 1.0))
+    (folder(tmp_path) / f"{path.name.partition('.')[0]}.{'0' * 32}").write_bytes(b"damaged")
+    again = files(tmp_path)
+    assert again.inspect([], 2.0) == ()
+    again.forget([], 2.0)
+    assert list(folder(tmp_path).iterdir()) == [path]
+    assert await again.get(ONE) == b"image"
+
+
 async def test_puts_of_one_id_at_once_agree(tmp_path: Path) -> None:
     made = files(tmp_path)
     assert await asyncio.gather(*(made.put(ONE, b"x") for _ in range(8))) == [True] * 8

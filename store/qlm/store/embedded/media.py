@@ -141,14 +141,10 @@ class MediaFiles:
             # What is known is written again if it is this, and was damaged since.
             if known is not None and (known == data or _digest_of(name) != digest):
                 return known == data
-            # Known before it is written: a put that is cancelled may leave it, and a drop has to find it.
+            # Known before it is written: a put that is cancelled leaves it, and a drop has to find it.
             self._files[request] = f"{request}.{digest}"
             self._unsound.pop(name, None)
-            try:
-                number = next(self._numbers)
-                await asyncio.shield(asyncio.to_thread(self._write, self._files[request], number, data))
-            except OSError as error:
-                raise self._error(error) from error
+            await self._written(request, data)
         return True
 
     async def get(self, id: RequestId) -> bytes | None:
@@ -172,6 +168,18 @@ class MediaFiles:
             for id in ids:
                 if _name(id) in self._files:
                     self._delete(_name(id))
+
+    async def _written(self, request: str, data: bytes) -> None:
+        """Write media in a thread, and wait for its end even if cancelled: the next put has to see them."""
+        name = self._files[request]
+        write = asyncio.get_running_loop().run_in_executor(None, self._write, name, next(self._numbers), data)
+        try:
+            await _ended(write)
+        except OSError as error:
+            raise self._error(error) from error
+        finally:
+            if self._files.get(request) != name:  # dropped meanwhile
+                _unlink(self._folder / name)
 
     async def _read(self, request: str) -> bytes | None:
         if request not in self._files:
@@ -215,6 +223,21 @@ class MediaFiles:
 
     def _error(self, error: OSError) -> StoreUnavailableError:
         return StoreUnavailableError(f"the media in {self._folder} cannot be used: {error.strerror}")
+
+
+async def _ended(write: asyncio.Future[None]) -> None:
+    """Wait until a write has ended, then raise what cancelled the wait, or stopped the write."""
+    cancelled: asyncio.CancelledError | None = None
+    while not write.done():
+        try:
+            await asyncio.wait([write])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    failed = write.exception()
+    if cancelled is not None:
+        raise cancelled
+    if failed is not None:
+        raise failed
 
 
 def _name(id: RequestId) -> str:

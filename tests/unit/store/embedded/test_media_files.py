@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,51 @@ async def test_puts_of_one_id_at_once_agree(tmp_path: Path) -> None:
     assert sorted(puts) == [False, True]
     assert await made.get(TWO) == (b"a" if puts[0] else b"b")
     assert len(list(folder(tmp_path).iterdir())) == 2
+
+
+class SlowFiles(MediaFiles):
+    """Media whose writes begin when they are let go."""
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(journal)
+        self.begun = asyncio.Event()
+        self.go = threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def _write(self, name: str, number: int, data: bytes) -> None:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self.go.wait(30)
+        super()._write(name, number, data)
+
+
+async def test_a_put_that_is_cancelled_ends_before_the_next_one_begins(tmp_path: Path) -> None:
+    made = SlowFiles(tmp_path / "queue.sqlite")
+    first = asyncio.create_task(made.put(ONE, b"first"))
+    await made.begun.wait()
+    second = asyncio.create_task(made.put(ONE, b"second"))
+    first.cancel()
+    await asyncio.wait([first], timeout=0)
+    first.cancel()  # as often as its caller likes
+    made.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not await second
+    assert (await made.get(ONE), await files(tmp_path).get(ONE)) == (b"first", b"first")
+    assert len(list(folder(tmp_path).iterdir())) == 1
+    made.drop([ONE])
+    assert list(folder(tmp_path).iterdir()) == []
+
+
+async def test_media_dropped_while_they_are_written_are_gone_after_it(tmp_path: Path) -> None:
+    made = SlowFiles(tmp_path / "queue.sqlite")
+    put = asyncio.create_task(made.put(ONE, b"image"))
+    await made.begun.wait()
+    put.cancel()
+    made.drop([ONE])
+    made.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    assert list(folder(tmp_path).iterdir()) == []
 
 
 async def test_a_file_that_has_gone_is_no_media(tmp_path: Path) -> None:

@@ -96,12 +96,12 @@ class MediaFiles:
                 continue
             self._unsound[name] = (
                 f"{path}: the media of an unfinished request are damaged; that request ends with "
-                f"output_lost; they are kept as {path}{_DAMAGED}"
+                f"output_lost; they are kept as {_kept_as(path)}"
             )
         return tuple(self._unsound.values())
 
     def put_away(self) -> None:
-        """Rename what `inspect` found.
+        """Rename what `inspect` found; it is kept from now on, as long as media are.
 
         Raises:
             StoreUnavailableError: A file cannot be renamed.
@@ -109,7 +109,8 @@ class MediaFiles:
         for name in tuple(self._unsound):
             path = self._folder / name
             try:
-                path.replace(f"{path}{_DAMAGED}")
+                os.utime(path)
+                path.replace(_kept_as(path))
             except OSError as error:
                 raise self._error(error) from error
             del self._files[_request_of(name)], self._unsound[name]
@@ -252,6 +253,13 @@ def _is_media(path: Path) -> bool:
 def _is_leftover(path: Path) -> bool:
     """Return whether a file was written in part, or is kept as damaged."""
     return path.name.endswith(_UNFINISHED) or _DAMAGED_NAME.fullmatch(path.name) is not None
+
+
+def _kept_as(path: Path) -> Path:
+    """Return a free path under which to keep a damaged file: what was kept of earlier damage stays."""
+    first = Path(f"{path}{_DAMAGED}")
+    numbered = (Path(f"{first}.{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([first], numbered) if not each.exists())
 
 
 def _request_of(name: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,26 @@ async def test_damaged_media_are_named_at_the_start_and_kept_aside(tmp_path: Pat
     assert await store.warnings() == ()
     await store.close()
     await file.close()
+
+
+async def test_each_damaged_file_is_kept_as_long_as_media_from_its_consent_on(tmp_path: Path) -> None:
+    for number in range(3):
+        assert await files(tmp_path).put(ONE, b"image")
+        (path,) = (each for each in folder(tmp_path).iterdir() if "damaged" not in each.name)
+        path.write_bytes(b"damage %d" % number)
+        os.utime(path, (NOW_S, NOW_S))
+        again = files(tmp_path)
+        (said,) = again.inspect([], NOW_S)
+        again.put_away()
+        (kept,) = (each for each in folder(tmp_path).iterdir() if each.read_bytes() == b"damage %d" % number)
+        assert said.endswith(f" {kept}")
+        assert abs(time.time() - kept.stat().st_mtime) < 60
+    names = {each.name.removeprefix(path.name) for each in folder(tmp_path).iterdir()}
+    assert names == {".damaged", ".damaged.2", ".damaged.3"}
+    files(tmp_path).forget([], time.time() + MEDIA_KEPT_S - 60)
+    assert len(list(folder(tmp_path).iterdir())) == 3
+    files(tmp_path).forget([], time.time() + MEDIA_KEPT_S + 60)
+    assert list(folder(tmp_path).iterdir()) == []
 
 
 async def test_damage_of_media_while_they_wait_is_an_error_of_this_request(

@@ -1,5 +1,7 @@
 """Damage of what is known of files and batches on the disk: it costs that file or batch, and no other."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,7 @@ def test_a_damaged_batch_costs_no_other(
         assert [each.spec.id for each in again.batches.newest()] == [sound.id]
         assert [each.spec.id for each in again.batches.page("a")[0]] == [sound.id]
         assert again.batches.read(place) is None
+        assert again.batches.count_open("a") == 1
     for get in (again.batches.find, lambda id: again.batches.get("a", id)):
         with pytest.raises(UndecodableDataError, match=f"^{path.name} is damaged$"):
             get(damaged.id)
@@ -79,3 +82,16 @@ def test_a_damaged_file_costs_no_other_of_its_tenant(
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith(f"{path} is damaged")
     assert storage.files.delete("a", damaged.id)
     assert list(path.parent.glob(f"{damaged.id}*")) == []
+
+
+def test_the_entry_of_a_batch_whose_folder_was_deleted_goes_when_it_is_old(
+    storage: Storage, tmp_path: Path
+) -> None:
+    added = [add_batch(storage, b"x", endpoint=ENDPOINT) for _ in range(3)]
+    old, recent, kept = (tmp_path / "files" / "open" / spec.id for spec, _ in added)
+    for _, place in added[:2]:
+        shutil.rmtree(folder_of(storage, place))
+    for path in (old, kept):
+        os.utime(path, (1.0, 1.0))
+    storage.batches.sweep(3600)
+    assert [path.exists() for path in (old, recent, kept)] == [False, True, True]

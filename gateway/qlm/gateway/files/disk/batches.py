@@ -105,12 +105,10 @@ class DiskBatches:
         return page_after(found, [each.spec.id for each in found], after, limit)
 
     def count_open(self, tenant: str) -> int:
-        """Count the batches of a tenant that have not ended."""
+        """Count the batches of a tenant that have not ended; a damaged one cannot run, and takes no room."""
         folders = self._batches_of(tenant).glob(f"{BATCH_PREFIX}*")
-        return sum(
-            changed_s(each / "batch.json") is not None and changed_s(each / "end.json") is None
-            for each in folders
-        )
+        batches = (self._read_sound(each) for each in folders if changed_s(each / "end.json") is None)
+        return sum(each is not None and not each.ended for each in batches)
 
     def cancel(self, tenant: str, id: str) -> None:
         """Ask that a batch be cancelled."""
@@ -214,7 +212,17 @@ class DiskBatches:
                 continue  # it has ended, but it is not known when
             if _is_abandoned(folder) if end is None else (end.ended_s or 0) + kept_s <= now_s:
                 self._delete(folder)
+        self._sweep_open()
         self._checked = True
+
+    def _sweep_open(self) -> None:
+        """Delete old entries of batches whose folder was deleted."""
+        entries = list((self._root / _OPEN).glob(f"{BATCH_PREFIX}*"))
+        places = self.open_places()
+        for path in entries:
+            if path.name not in places and _is_old(path):
+                with suppress(OSError):  # a later sweep tries again
+                    path.unlink(missing_ok=True)
 
     def _delete(self, folder: Path) -> None:
         try:
@@ -277,9 +285,11 @@ def _claim_path(folder: Path, number: int) -> Path:
 
 def _is_abandoned(folder: Path) -> bool:
     """Return whether the gateway that made a folder died before it accepted the batch."""
-    if changed_s(folder / "batch.json") is not None:
-        return False
-    changed = changed_s(folder)
+    return changed_s(folder / "batch.json") is None and _is_old(folder)
+
+
+def _is_old(path: Path) -> bool:
+    changed = changed_s(path)
     return changed is not None and time.time() - changed > UPLOAD_MAX_S
 
 

@@ -151,6 +151,18 @@ async def test_an_index_of_an_earlier_log_is_no_damage(tmp_path: Path) -> None:
     assert await opened(path) == ((), 2 * MESSAGES)
 
 
+@pytest.mark.parametrize("left", [b"", bytes(32)], ids=["empty", "no-header-yet"])
+async def test_an_earlier_index_beside_a_log_without_frames_is_no_damage(tmp_path: Path, left: bytes) -> None:
+    """A power failure may leave that: the log was emptied after all of its pages were moved."""
+    path = tmp_path / "queue.sqlite"
+    await killed(path)
+    earlier = index_of(path).read_bytes()
+    assert await opened(path) == ((), MESSAGES)
+    log_of(path).write_bytes(left)
+    index_of(path).write_bytes(earlier)
+    assert await opened(path) == ((), MESSAGES)
+
+
 async def test_the_lost_commits_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "queue.sqlite"
     await killed(path)

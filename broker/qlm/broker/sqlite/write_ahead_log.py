@@ -160,12 +160,16 @@ def _generation(path: Path, file: BinaryIO, index: Index) -> tuple[bytes, int]:
     """Return salts and page size of the present generation of a log; a page size of 0 if it has no frames.
 
     SQLite takes a log whose header does not fit its checksum for empty. What it has is then told by the
-    index, or else by its first frame.
+    index, or else by its first frame. The header is on the disk before the first frame is written, so without
+    more than it there is nothing; an index beside it may then be of before all pages were moved: SQLite
+    empties the log only after that, and a power failure leaves any state of the index.
     """
     head = os.pread(file.fileno(), _LOG_HEADER.size + _FRAME_HEADER.size, 0)
     if _header_fits(head):
         _, page_bytes, salts, _ = _LOG_HEADER.unpack_from(head)
         return salts, page_bytes
+    if len(head) <= _LOG_HEADER.size:
+        return b"", 0
     if index.frames:
         return index.salts, index.page_bytes
     if len(head) < _LOG_HEADER.size + _FRAME_HEADER.size:

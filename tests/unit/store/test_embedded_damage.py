@@ -182,6 +182,16 @@ async def test_damage_that_makes_the_journal_unreadable_is_an_error_with_the_pat
     await file.close()
 
 
+@pytest.mark.parametrize("row", ["queue VALUES (?)", "journal (key, value) VALUES (?, x'31')"])
+async def test_damage_of_text_makes_the_file_unreadable_not_unavailable(closed: Path, row: str) -> None:
+    path = closed / NAME
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"INSERT INTO {row}", ("spoiled-text",))
+    flip(path, path.read_bytes().index(b"spoiled-text"), 0xFF)
+    with pytest.raises(UndecodableDataError, match=f"{NAME} cannot be read as a queue file"):
+        await Opened.open(closed, any_damage)
+
+
 async def test_damage_of_a_name_that_is_then_no_text_is_named(closed: Path) -> None:
     """SQLite quotes the name in its message, which Python cannot decode."""
     path = closed / NAME

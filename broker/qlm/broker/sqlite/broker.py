@@ -1,5 +1,6 @@
 """Embedded broker: durable queues in one SQLite file."""
 
+import asyncio
 import contextlib
 import heapq
 import itertools
@@ -51,8 +52,9 @@ class SqliteQueues:
 
         Raises:
             BrokerUnavailableError: The file cannot be read or written.
+            UndecodableDataError: It is damaged.
         """
-        queues = cls(file, await file.read(messages.find))
+        queues = cls(file, await asyncio.to_thread(file.read_now, messages.find))
         await queues._record(clean=False)
         return queues
 

@@ -29,6 +29,11 @@ UNREADABLE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 """Errors of calls on a damaged file; one is that of Python about a message which quotes damaged text."""
 
 
+def is_undecodable(error: sqlite3.Error) -> bool:
+    """Return whether an error is that of Python about a text column that is no UTF-8: SQLite's has a code."""
+    return not hasattr(error, "sqlite_errorcode")
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """Findings about a file before it is opened.

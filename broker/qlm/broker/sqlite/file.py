@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from qlm.broker.sqlite.checkpoints import Checkpoints
-from qlm.broker.sqlite.damage import UNREADABLE, Inspection, first_error, inspect
+from qlm.broker.sqlite.damage import UNREADABLE, Inspection, first_error, inspect, is_undecodable
 from qlm.broker.sqlite.lock import ProcessLock
 from qlm.broker.sqlite.messages import was_unclean
 from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
@@ -157,9 +157,9 @@ class SqliteFile:
         self.check_open()
         try:
             return self._reader.submit(query, self._reading).result()
-        except sqlite3.OperationalError as error:
-            raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
         except UNREADABLE as error:
+            if isinstance(error, sqlite3.OperationalError) and not is_undecodable(error):
+                raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
             raise UndecodableDataError(f"{self.path} cannot be read as a queue file: {error}") from error
 
     async def close(self) -> None:

@@ -1,10 +1,12 @@
 """A queue file whose process was killed, and whose write-ahead log or pages were damaged since."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
+from qlm.broker.sqlite.write_ahead_log import read_written
 from qlm.domain.errors import DamagedDataError, UndecodableDataError
 from qlm.domain.ids import QueueName
 from qlm.store.embedded.store import EmbeddedStore
@@ -138,6 +141,47 @@ async def test_each_flipped_byte_of_the_header_of_a_log_is_named(tmp_path: Path,
             with pytest.raises(DamagedDataError, match="0 can be read"):
                 await SqliteFile.open(copy / "queue.sqlite")
         shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("length", [56, 4096, 5000])
+async def test_a_log_without_its_first_bytes_and_index_is_named(tmp_path: Path, length: int) -> None:
+    """The machine went down, and with it the index; the block was not readable."""
+    path = tmp_path / "queue.sqlite"
+    await killed(path)
+    index_of(path).unlink()
+    with log_of(path).open("r+b") as file:
+        file.write(bytes(length))
+    with pytest.raises(DamagedDataError, match=r"0 can be read; 12\d or more commits are lost"):
+        await SqliteFile.open(path)
+    (said,), _ = await opened(path)
+    assert "the log is kept as" in said
+    assert (await opened(path))[0] == ()
+
+
+@pytest.mark.parametrize("some", [True, False], ids=["some-bytes", "zeros"])
+async def test_a_log_without_any_whole_frame_is_named_for_its_bytes(tmp_path: Path, some: bool) -> None:
+    path = tmp_path / "queue.sqlite"
+    await killed(path)
+    index_of(path).unlink()
+    log_of(path).write_bytes(bytes(4152) + some * b"rest of a frame")
+    said, _ = await opened(path)
+    assert len(said) == some
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_frames_of_earlier_generations_of_a_log_are_not_counted(tmp_path: Path, indexed: bool) -> None:
+    path, copy = tmp_path / "queue.sqlite", tmp_path / "copy"
+    await killed(path)
+    frames = len(read_written(path).pages)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        connection.execute("INSERT INTO queue VALUES ('other')")
+        connection.commit()
+        shutil.copytree(tmp_path, copy)
+    if not indexed:
+        index_of(copy / path.name).unlink()
+    assert log_of(copy / path.name).stat().st_size > frames * 4096
+    assert read_written(copy / path.name).frames == 1
 
 
 async def test_an_index_of_an_earlier_log_is_no_damage(tmp_path: Path) -> None:

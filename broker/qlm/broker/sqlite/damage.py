@@ -174,8 +174,9 @@ def _is_of(compared: Comparison, written: Written, look: _Look) -> bool:
 def _lost_frames(path: Path, written: Written, frames: int, kept_as: Path | None) -> str:
     lost = sum(position > frames for position in written.commits) or 1
     kept = "the log is gone" if kept_as is None else f"the log is kept as {kept_as}"
+    pages = "1 page or more was" if written.frames == 1 else f"{written.frames} pages were"
     return (
-        f"{path}: its write-ahead log is damaged: {written.frames} pages were written to it, {frames} can be "
+        f"{path}: its write-ahead log is damaged: {pages} written to it, {frames} can be "
         f"read; {lost} or more commits are lost, and with them accepted requests and results; {kept}"
     )
 

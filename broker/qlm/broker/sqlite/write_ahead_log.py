@@ -2,9 +2,11 @@
 
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -32,6 +34,8 @@ _PAGE_SIZE: Final = struct.Struct(">16xH")
 
 _WORD_MAX: Final = 0xFFFFFFFF
 
+_PART_BYTES: Final = 1 << 20
+
 
 class Index(NamedTuple):
     """Index of a log.
@@ -56,11 +60,13 @@ class Frame(NamedTuple):
         position: From 1.
         page: Number of its page, from 1.
         commits: It ends a transaction.
+        salts: Salts of the log when it was written.
     """
 
     position: int
     page: int
     commits: bool
+    salts: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,37 +151,46 @@ def read_written(path: Path) -> Written:
     if not log_path(path).exists():
         return Written(exists=False, indexed=has_index, frames=index.frames)
     with log_path(path).open("rb") as file:
-        salts, page_bytes = _generation(path, file, index)
-        frames = tuple(_frames(file, salts, page_bytes)) if page_bytes else ()
+        head = os.pread(file.fileno(), _LOG_HEADER.size, 0)
+        fits = _header_fits(head)
+        salts, page_bytes = _generation(head) if fits else _spoilt(path, file, index)
+        frames = [frame for frame in _frames(file, page_bytes) if frame.salts == salts]
+        unknown = not fits and _has_more_than_header(file)
     # After a power failure, the index may be of an earlier generation of the log.
     indexed = index.frames if index.salts == salts else 0
     commits = tuple(frame.position for frame in frames if frame.commits)
     pages = frozenset(frame.page for frame in frames)
-    return Written(
-        exists=True, indexed=has_index, frames=max(indexed, *commits, 0), commits=commits, pages=pages
-    )
+    counted = max(indexed, *commits, int(unknown))
+    return Written(exists=True, indexed=has_index, frames=counted, commits=commits, pages=pages)
 
 
-def _generation(path: Path, file: BinaryIO, index: Index) -> tuple[bytes, int]:
-    """Return salts and page size of the present generation of a log; a page size of 0 if it has no frames.
+def _generation(head: bytes) -> tuple[bytes, int]:
+    """Return salts and page size of the present generation of a log by its header."""
+    _, page_bytes, salts, _ = _LOG_HEADER.unpack_from(head)
+    return salts, page_bytes
 
-    SQLite takes a log whose header does not fit its checksum for empty. What it has is then told by the
-    index, or else by its first frame. The header is on the disk before the first frame is written, so without
-    more than it there is nothing; an index beside it may then be of before all pages were moved: SQLite
-    empties the log only after that, and a power failure leaves any state of the index.
+
+def _spoilt(path: Path, file: BinaryIO, index: Index) -> tuple[bytes, int]:
+    """Return salts and page size of a log whose header does not fit; a page size of 0 if it has no frames.
+
+    SQLite takes it for empty. What it has is then told by the index, or else by the salts of most frames.
+    The header is on the disk before the first frame is written, so without more than it there is nothing; an
+    index beside it may then be of before all pages were moved: SQLite empties the log only after that, and a
+    power failure leaves any state of the index.
     """
-    head = os.pread(file.fileno(), _LOG_HEADER.size + _FRAME_HEADER.size, 0)
-    if _header_fits(head):
-        _, page_bytes, salts, _ = _LOG_HEADER.unpack_from(head)
-        return salts, page_bytes
-    if len(head) <= _LOG_HEADER.size:
+    if os.fstat(file.fileno()).st_size <= _LOG_HEADER.size:
         return b"", 0
     if index.frames:
         return index.salts, index.page_bytes
-    if len(head) < _LOG_HEADER.size + _FRAME_HEADER.size:
-        return b"", 0
-    _, _, salts = _FRAME_HEADER.unpack_from(head, _LOG_HEADER.size)
-    return salts, _page_bytes(path)
+    page_bytes = _page_bytes(path)
+    salts = Counter(frame.salts for frame in _frames(file, page_bytes) if any(frame.salts))
+    return max(salts, key=salts.__getitem__, default=b""), page_bytes
+
+
+def _has_more_than_header(file: BinaryIO) -> bool:
+    """Return whether anything but zeros is behind the header: SQLite then has written a frame."""
+    file.seek(_LOG_HEADER.size)
+    return any(part.strip(b"\0") for part in iter(partial(file.read, _PART_BYTES), b""))
 
 
 def _header_fits(head: bytes) -> bool:
@@ -214,12 +229,11 @@ def read_pages(path: Path, index: Index) -> dict[int, bytes]:
     return pages
 
 
-def _frames(file: BinaryIO, salts: bytes, page_bytes: int) -> Iterator[Frame]:
-    """Yield the frames of the present generation."""
-    size = os.fstat(file.fileno()).st_size
+def _frames(file: BinaryIO, page_bytes: int) -> Iterator[Frame]:
+    """Yield the frames of all generations; none if the size of a page is not known."""
+    size = os.fstat(file.fileno()).st_size if page_bytes else 0
     step = _FRAME_HEADER.size + page_bytes
     for position in range((size - _LOG_HEADER.size) // step):
         head = os.pread(file.fileno(), _FRAME_HEADER.size, _LOG_HEADER.size + position * step)
-        page, pages, its_salts = _FRAME_HEADER.unpack(head)
-        if its_salts == salts:
-            yield Frame(position + 1, page, pages > 0)
+        page, pages, salts = _FRAME_HEADER.unpack(head)
+        yield Frame(position + 1, page, pages > 0, salts)

@@ -152,6 +152,51 @@ async def test_another_copy_of_the_file_is_no_damage(closed: Path) -> None:
         await Opened.open(closed)
 
 
+async def test_a_copy_from_before_a_session_without_requests_is_no_damage(closed: Path) -> None:
+    """It differs in the page with the mark only."""
+    backup = (closed / NAME).read_bytes()
+    await (await SqliteFile.open(closed / NAME)).close()
+    (closed / NAME).write_bytes(backup)
+    await (await Opened.open(closed)).close()
+
+
+async def test_a_backup_of_the_same_session_is_no_damage(closed: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "backup.sqlite"
+    opened = await Opened.open(closed)
+    with (
+        contextlib.closing(sqlite3.connect(closed / NAME)) as source,
+        contextlib.closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
+    await opened.fill(20, 20)
+    await opened.close()
+    (closed / NAME).write_bytes(copy.read_bytes())
+    for at in (24, 92):  # of one value of the change counter
+        flip(closed / NAME, at)
+        with pytest.raises(DamagedDataError, match="pages do not fit"):
+            await Opened.open(closed)
+        flip(closed / NAME, at)
+    opened = await Opened.open(closed)
+    assert len(await opened.queues.broker().peek(Q, bytes, 100)) == 20
+    await opened.close()
+
+
+async def test_a_file_that_sqlite_vacuumed_is_no_damage(closed: Path) -> None:
+    with contextlib.closing(sqlite3.connect(closed / NAME)) as connection:
+        connection.execute("VACUUM")
+    await (await Opened.open(closed)).close()
+
+
+@pytest.mark.parametrize("pages", [(0,), (0, 4), (4, 5)])
+async def test_damage_of_pages_without_another_change_counter_is_named(
+    closed: Path, pages: tuple[int, ...]
+) -> None:
+    for page in pages:
+        flip(closed / NAME, page * PAGE_BYTES + (70 if page == 0 else PAGE_BYTES - 100))
+    with pytest.raises(DamagedDataError, match=f"{len(pages)} of"):
+        await Opened.open(closed)
+
+
 def zero(path: Path, at: int, length: int) -> None:
     """Overwrite bytes of a file with zeros."""
     with path.open("r+b") as file:

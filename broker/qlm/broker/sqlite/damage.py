@@ -72,13 +72,13 @@ class _Look:
         frames: Frames of the log that it accepts.
         mark: Mark of the file; None if it has none.
         readable: The file has the form of a queue file.
-        former: Without a mark that counts, it is as a version without checksums leaves it.
+        foreign: It is whole, and as a version without checksums leaves it, or as SQLite writes a copy.
     """
 
     frames: int
     mark: int | None = None
     readable: bool = False
-    former: bool = False
+    foreign: bool = False
 
 
 def checksums_path(path: Path) -> Path:
@@ -100,7 +100,7 @@ def inspect(path: Path) -> Inspection:
     if not written.frames and (compared is None or compared.fits):
         return Inspection(checked=compared is not None and compared.known)
     with _index_restored(path):
-        look = _look(path, whole=compared is not None and bool(compared.changed))
+        look = _look(path, compared)
     damage, damaged = list[str](), dict[Path, Path]()
     if look.frames < written.frames:
         damaged |= _kept([log_path(path)] if written.exists else [])
@@ -161,14 +161,19 @@ def _is_of(compared: Comparison, written: Written, look: _Look) -> bool:
     """Return whether checksums are of this file as it was left.
 
     They are not if another copy of the file was put in its place, or if a version without checksums, or
-    another program after a kill, has used it since. That changes many pages, one flipped byte one. A mark
-    that is missing shows nothing: damage may have taken it.
+    another program after a kill, has used it since. Another copy has another mark, or another change counter
+    if SQLite wrote it in the same session or since. A version without checksums changes many pages, one
+    flipped byte one. A mark that is missing shows nothing: damage may have taken it.
     """
     if not (compared.closed or written.exists or written.indexed):
         return False
-    if not look.readable or len(compared.changed) == 1 or look.mark == compared.mark:
+    if not look.readable:
         return True
-    return not (look.former if look.mark in (None, 0) else is_mark(look.mark or 0))
+    if look.mark == compared.mark:
+        return not look.foreign
+    if not look.mark:
+        return len(compared.changed) == 1 or not look.foreign
+    return not is_mark(look.mark)
 
 
 def _lost_frames(path: Path, written: Written, frames: int, kept_as: Path | None) -> str:
@@ -191,23 +196,20 @@ def _changed_pages(path: Path, compared: Comparison, kept: Path) -> str:
     )
 
 
-def _look(path: Path, *, whole: bool) -> _Look:
-    """Let SQLite read a file; read-only, it moves nothing from the log into the file.
-
-    Args:
-        path: The file.
-        whole: Read all pages of a file without a mark.
-    """
+def _look(path: Path, compared: Comparison | None) -> _Look:
+    """Let SQLite read a file; read-only, it moves nothing from the log into the file."""
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    mark, readable, former = None, False, False
+    mark, readable, foreign = None, False, False
     try:
         mark, readable = checksums_mark(connection), True
-        former = whole and lacks_checksums(connection) and not first_error(connection)
+        if compared is not None and compared.changed:
+            copied = compared.recounted and mark == compared.mark
+            foreign = (copied or lacks_checksums(connection)) and not first_error(connection)
     except UNREADABLE:
         pass  # a message says so when it is opened, unless the damage is named before
     finally:
         connection.close()
-    return _Look(read_index(path).frames, mark, readable, former)
+    return _Look(read_index(path).frames, mark, readable, foreign)
 
 
 @contextmanager

@@ -4,9 +4,10 @@ They are written before pages are moved from the write-ahead log into the file, 
 the file fits its checksum or is in the log, which has checksums of its own.
 
 The file begins with `_MAGIC`, the size of a page, whether the queue file was closed (four bytes each), the
-mark of the queue file (eight), and the CRC-32 of all this. Per page follow the CRC-32 of the page, which
-begins with that of its number, and the CRC-32 of these four bytes; both are 0 for a page never written. All
-numbers are little-endian.
+mark of the queue file (eight), and the CRC-32 of all this. Closed is 1, or `_COUNTED` with the lower bits of
+SQLite's change counter, which has another value in a copy that SQLite wrote. Per page follow the CRC-32 of
+the page, which begins with that of its number, and the CRC-32 of these four bytes; both are 0 for a page
+never written. All numbers are little-endian.
 """
 
 import os
@@ -24,6 +25,10 @@ _ENTRY: Final = struct.Struct("<4sI")
 _FIRST_ENTRY: Final = _HEADER.size + _CHECK.size
 _NONE: Final = bytes(_ENTRY.size)
 _READ_PAGES: Final = 256
+
+_COUNTED: Final = 1 << 31
+_COUNTERS: Final = struct.Struct(">24xI64xI")
+"""First page of the queue file: its change counter is there twice."""
 
 _MARK_BITS: Final = 31
 
@@ -58,6 +63,7 @@ class Comparison:
         pages: Number of pages of the file.
         changed: Numbers of the pages that do not fit, from 1.
         unreadable: Why the checksums cannot be read; empty if they can.
+        recounted: More than one page differs, and the change counter is another than when it was closed.
     """
 
     mark: int | None
@@ -65,6 +71,7 @@ class Comparison:
     pages: int
     changed: tuple[int, ...] = ()
     unreadable: str = ""
+    recounted: bool = False
 
     @property
     def known(self) -> bool:
@@ -103,9 +110,10 @@ def compare(path: Path, beside: Path, in_log: Container[int]) -> Comparison:
     magic, page_bytes, closed, mark = _HEADER.unpack_from(data)
     if _CHECK.unpack_from(data, _HEADER.size) != (crc32(data[: _HEADER.size]),) or magic != _MAGIC:
         return Comparison(None, False, 0, unreadable="its first bytes do not fit their checksum")
-    changed, pages = [], 0
+    changed, pages, counted = [], 0, 0
     for number, page in _pages(path, page_bytes):
         pages = number
+        counted = _counted(page) if number == 1 else counted
         entry = data[_place(number) : _place(number + 1)]
         fits = entry == _entry(number, page) or (entry in (b"", _NONE) and not any(page))
         if number in in_log:
@@ -120,7 +128,8 @@ def compare(path: Path, beside: Path, in_log: Container[int]) -> Comparison:
     expected = (len(data) - _FIRST_ENTRY) // _ENTRY.size
     missing = range(pages + 1, expected + 1)
     changed += [n for n in missing if n not in in_log and data[_place(n) : _place(n + 1)] != _NONE]
-    return Comparison(mark, bool(closed), max(pages, expected), tuple(changed))
+    recounted = len(changed) > 1 and bool(closed & counted & _COUNTED) and closed != counted
+    return Comparison(mark, bool(closed), max(pages, expected), tuple(changed), recounted=recounted)
 
 
 class PageChecksums:
@@ -133,6 +142,8 @@ class PageChecksums:
             OSError: It cannot be opened.
         """
         self._fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        head = os.pread(self._fd, _HEADER.size, 0)
+        self._counted: int = _HEADER.unpack(head)[2] if len(head) == _HEADER.size else 0
 
     def take(self, path: Path, page_bytes: int) -> None:
         """Take the checksums of a queue file as it is; they count once `begin` was called.
@@ -143,6 +154,7 @@ class PageChecksums:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, bytes(_FIRST_ENTRY), 0)
         for number, page in _pages(path, page_bytes):
+            self._note(number, page)
             os.pwrite(self._fd, _entry(number, page), _place(number))
         os.fdatasync(self._fd)
 
@@ -152,7 +164,7 @@ class PageChecksums:
         Raises:
             OSError: It cannot be written.
         """
-        self._write_header(page_bytes, mark, closed=False)
+        self._write_header(page_bytes, mark, closed=0)
 
     def end(self, page_bytes: int, mark: int) -> None:
         """Record that the queue file was closed, all of it in its pages.
@@ -160,7 +172,7 @@ class PageChecksums:
         Raises:
             OSError: It cannot be written.
         """
-        self._write_header(page_bytes, mark, closed=True)
+        self._write_header(page_bytes, mark, closed=self._counted or 1)
 
     def put(self, pages: Mapping[int, bytes]) -> None:
         """Write the checksums of pages, by number, and sync them to disk.
@@ -169,6 +181,7 @@ class PageChecksums:
             OSError: They cannot be written.
         """
         for number, page in sorted(pages.items()):
+            self._note(number, page)
             os.pwrite(self._fd, _entry(number, page), _place(number))
         os.fdatasync(self._fd)
 
@@ -176,7 +189,10 @@ class PageChecksums:
         """Close the file."""
         os.close(self._fd)
 
-    def _write_header(self, page_bytes: int, mark: int, *, closed: bool) -> None:
+    def _note(self, number: int, page: bytes) -> None:
+        self._counted = _counted(page) if number == 1 else self._counted
+
+    def _write_header(self, page_bytes: int, mark: int, *, closed: int) -> None:
         head = _HEADER.pack(_MAGIC, page_bytes, closed, mark)
         # The next `put` syncs it, before the file changes.
         os.pwrite(self._fd, head + _CHECK.pack(crc32(head)), 0)
@@ -189,6 +205,14 @@ def _pages(path: Path, page_bytes: int) -> Iterator[tuple[int, bytes]]:
             for at in range(0, len(data), page_bytes):
                 number += 1
                 yield number, data[at : at + page_bytes]
+
+
+def _counted(first_page: bytes) -> int:
+    """Return `_COUNTED` with the change counter; 0 if that is damaged."""
+    if len(first_page) < _COUNTERS.size:
+        return 0
+    counter, again = _COUNTERS.unpack_from(first_page)
+    return _COUNTED | int(counter) & (_COUNTED - 1) if counter == again else 0
 
 
 def _entry(number: int, page: bytes) -> bytes:

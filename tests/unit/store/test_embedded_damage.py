@@ -120,7 +120,7 @@ async def test_what_is_kept_of_a_damage_stays_after_the_next_one(closed: Path) -
         with pytest.raises(DamagedDataError) as refused:
             await Opened.open(closed)
         kept = f"{NAME}.damaged" + (f".{number}" if number > 1 else "")
-        assert f"it is kept as {closed / kept}; nothing was changed" in str(refused.value)
+        assert f"it is kept as {closed / kept}; these files were not changed" in str(refused.value)
         # A start with the consent was killed once it had kept the file.
         (closed / kept).write_bytes(contents[-1])
         opened = await Opened.open(closed, consent_to([str(refused.value).split()[-1]]))

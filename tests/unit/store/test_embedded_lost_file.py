@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contract.suites.store.values import metadata
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.errors import DamagedDataError
 from qlm.domain.shell.damage import NO_CONSENT, consent_to
@@ -42,6 +43,22 @@ async def test_a_lost_file_is_named_and_what_is_left_is_kept(
     again = await Opened.open(killed)
     assert len(await again.queues.broker().peek(Q, bytes, 100)) == 3
     await again.close()
+
+
+async def test_a_later_refusal_does_not_say_that_nothing_was_changed(killed: Path) -> None:
+    """The loss of the queue file had a consent, so a new one was begun before damaged media were found."""
+    opened = await Opened.open(killed)
+    await opened.store.put_media(metadata(1).id, b"media")
+    await opened.close()
+    for each in (killed / f"{NAME}.media").iterdir():
+        each.write_bytes(b"other")
+    (killed / NAME).unlink()
+    with pytest.raises(DamagedDataError, match="all of its accepted requests") as lost:
+        await Opened.open(killed)
+    with pytest.raises(DamagedDataError, match="media") as refused:
+        await Opened.open(killed, consent_to([str(lost.value).split()[-1]]))
+    assert "nothing was changed" not in str(refused.value)
+    assert "these files were not changed" in str(refused.value)
 
 
 class Snapshots:

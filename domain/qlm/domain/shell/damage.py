@@ -27,8 +27,8 @@ def consent_to(codes: Collection[str]) -> Consent:
         code = code_of(damage)
         if damage and code not in codes:
             raise DamagedDataError(
-                f"{'; '.join(damage)}; nothing was changed; put back a copy of these files, or go on without "
-                f"what is lost: start once with --accept-damage {code}"
+                f"{'; '.join(damage)}; these files were not changed; put back a copy of them, or go on "
+                f"without what is lost: start once with --accept-damage {code}"
             )
 
     return consent

@@ -96,8 +96,8 @@ class EmbeddedStore(MemoryStore):
             retry_s: Pause before a failed write is retried.
 
         Raises:
-            DamagedDataError: The token log or media are damaged, and there is no consent to that; nothing was
-                changed.
+            DamagedDataError: The token log or media are damaged, and there is no consent to that; their
+                files were not changed.
             UndecodableDataError: This version cannot read an entry of the journal.
             StoreUnavailableError: The token log or media cannot be read, or the journal or that log not be
                 written.

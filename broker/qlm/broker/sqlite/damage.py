@@ -10,18 +10,19 @@ What stays unseen: a log cut or deleted after the machine went down (its index i
 """
 
 import filecmp
-import itertools
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from qlm.broker.sqlite.messages import checksums_mark, lacks_checksums
 from qlm.broker.sqlite.page_checksums import Comparison, compare, has_bytes, has_entries, is_mark
 from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, read_index, read_written
+from qlm.domain.shell.damage import kept_as
 
 _SHOWN_MAX: Final = 5
 
@@ -139,16 +140,8 @@ def _of_lost_file(path: Path, written: Written) -> Inspection:
 
 def _kept(paths: Iterable[Path]) -> dict[Path, Path]:
     """Return free paths under which to keep damaged files: what was kept of earlier damage stays."""
-    return {path: _kept_as(path) for path in paths}
-
-
-def _kept_as(path: Path) -> Path:
-    for number in itertools.count(1):
-        kept = Path(f"{path}.damaged" if number == 1 else f"{path}.damaged.{number}")
-        # A start that was killed after it kept the file names the same damage again, by the same code.
-        if not kept.exists() or filecmp.cmp(path, kept, shallow=False):
-            break
-    return kept
+    # A start that was killed after it kept a file names the same damage again, by the same code.
+    return {path: kept_as(path, partial(filecmp.cmp, path, shallow=False)) for path in paths}
 
 
 def first_error(connection: sqlite3.Connection) -> str:

@@ -3,7 +3,9 @@
 A consent names one damage by its code, so a consent that stays in a start script covers no later damage.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
@@ -11,6 +13,9 @@ from qlm.domain.errors import DamagedDataError
 
 Consent = Callable[[Sequence[str]], None]
 """Called with damage, a sentence each; raises DamagedDataError if it does not cover that damage."""
+
+DAMAGED: Final = ".damaged"
+"""End of the name under which a damaged file is kept; further ones end in a number, too."""
 
 _CODE_DIGITS: Final = 8
 
@@ -36,3 +41,15 @@ def consent_to(codes: Collection[str]) -> Consent:
 
 NO_CONSENT: Final = consent_to(())
 """Consent to no damage."""
+
+
+def kept_as(path: Path, is_same: Callable[[Path], bool] = lambda kept: False) -> Path:
+    """Return a path under which to keep a damaged file: what was kept of earlier damage stays.
+
+    Args:
+        path: The file.
+        is_same: Whether a kept file is of the present damage, and may be written again.
+    """
+    first = Path(f"{path}{DAMAGED}")
+    numbered = (Path(f"{first}.{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([first], numbered) if not each.exists() or is_same(each))

@@ -15,17 +15,16 @@ from qlm.domain.errors import StoreDataError, StoreUnavailableError
 from qlm.domain.formats.media import media_digest
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.media import MEDIA_KEPT_S
+from qlm.domain.shell.damage import DAMAGED, kept_as
 
 FOLDER: Final = ".media"
 """End of the name of the folder; the journal's path is its beginning."""
 
 _UNFINISHED: Final = ".new"
 
-_DAMAGED: Final = ".damaged"
-
 _MEDIA_NAME: Final = re.compile(r"[0-9a-f]{64}(\.[0-9a-f]{32})?")
 
-_DAMAGED_NAME: Final = re.compile(rf"{_MEDIA_NAME.pattern}{re.escape(_DAMAGED)}(\.[0-9]+)?")
+_DAMAGED_NAME: Final = re.compile(rf"{_MEDIA_NAME.pattern}{re.escape(DAMAGED)}(\.[0-9]+)?")
 
 log = logging.getLogger("qlm.store")
 
@@ -96,7 +95,7 @@ class MediaFiles:
                 continue
             self._unsound[name] = (
                 f"{path}: the media of an unfinished request are damaged; that request ends with "
-                f"output_lost; they are kept as {_kept_as(path)}"
+                f"output_lost; they are kept as {kept_as(path)}"
             )
         return tuple(self._unsound.values())
 
@@ -110,7 +109,7 @@ class MediaFiles:
             path = self._folder / name
             try:
                 os.utime(path)
-                path.replace(_kept_as(path))
+                path.replace(kept_as(path))
             except OSError as error:
                 raise self._error(error) from error
             del self._files[_request_of(name)], self._unsound[name]
@@ -253,13 +252,6 @@ def _is_media(path: Path) -> bool:
 def _is_leftover(path: Path) -> bool:
     """Return whether a file was written in part, or is kept as damaged."""
     return path.name.endswith(_UNFINISHED) or _DAMAGED_NAME.fullmatch(path.name) is not None
-
-
-def _kept_as(path: Path) -> Path:
-    """Return a free path under which to keep a damaged file: what was kept of earlier damage stays."""
-    first = Path(f"{path}{_DAMAGED}")
-    numbered = (Path(f"{first}.{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([first], numbered) if not each.exists())
 
 
 def _request_of(name: str) -> str:

@@ -10,7 +10,7 @@ from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
-from qlm.domain.length_histogram import LengthHistogram
+from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
@@ -120,6 +120,18 @@ def cluster(
         instances=instances,
         queues=tuple(VirtualQueue(instance=InstanceId(id), groups=groups) for id, groups in queues.items()),
     )
+
+
+def view_of(*classes: ClassView) -> ClusterView:
+    """Return a cluster of one instance with these classes and no plan."""
+    return cluster(*classes, instances=(instance(),), queues={})
+
+
+def seen(cls: RequestClass, lengths: LengthHistogram = NO_LENGTHS, accepted: int | None = None) -> ClassView:
+    """Return a class with one request that waits, and as many that have ended as there are lengths."""
+    finished = lengths.answers
+    view = class_view(cls, lengths, ungrouped=1)
+    return replace(view, finished=finished, accepted=finished + 1 if accepted is None else accepted)
 
 
 def class_record(tokens: float, answers: int, at_ns: int) -> ClassRecord:

@@ -29,7 +29,7 @@ from qlm.domain.fleet import OpenAnswers, ServedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, InstanceId, ModelId
 from qlm.domain.leadership import Term
-from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram, length_bin
+from qlm.domain.length_histogram import LengthHistogram, length_bin
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import ClassView, ClusterView
@@ -48,11 +48,12 @@ from support.estimating import (
     STREAM,
     M,
     S,
-    class_view,
     cluster,
     counted,
     instance,
+    seen,
     steady_fleet,
+    view_of,
 )
 
 FLEET = steady_fleet(16)
@@ -61,16 +62,6 @@ GPU_0 = InstanceId("gpu-0")
 
 def same(tokens: float, answers: int) -> LengthHistogram:
     return counted(np.full(answers, tokens))
-
-
-def view_of(*classes: ClassView) -> ClusterView:
-    return cluster(*classes, instances=(instance(),), queues={})
-
-
-def seen(cls: RequestClass, lengths: LengthHistogram = NO_LENGTHS, accepted: int | None = None) -> ClassView:
-    finished = lengths.answers
-    view = class_view(cls, lengths, ungrouped=1)
-    return replace(view, finished=finished, accepted=finished + 1 if accepted is None else accepted)
 
 
 def learned(*classes: ClassView, state: EstimatorState = NOTHING_LEARNED, at_s: float = 0) -> EstimatorState:
@@ -206,36 +197,6 @@ def test_a_silent_class_keeps_its_rate_and_times_and_a_new_one_is_counted_from_t
     gone = learned(state=back, at_s=111 + KEPT_S)
     assert CHAT not in gone.arrivals and (CHAT, KIND) not in gone.times.entries
     assert CHAT in gone.records, "its lengths outlive its rate"
-
-
-def test_a_burst_after_a_restart_is_not_taken_for_the_rate_of_the_hours_before() -> None:
-    steady = Arrivals(NOW_NS, 10, asked=300.0, asked_s=300.0, past=7000.0, past_s=7000.0, present_ns=NOW_NS)
-    later_ns = NOW_NS + 1200 * S
-    quiet = update_arrivals(view_of(), later_ns, {CHAT: steady})[CHAT]
-    burst = quiet.read(10, later_ns + 10 * S, 50)
-    alone = Arrivals(later_ns, 10).read(10, later_ns + 10 * S, 50)
-    assert alone.accepted_rps == pytest.approx(5.0)
-    assert burst.accepted_rps < 1.0
-
-
-@pytest.mark.parametrize(("ended", "accepted"), [(3000, 3000), (0, 40)], ids=["restarted", "emptied"])
-def test_a_store_that_counts_anew_leaves_the_rates_as_they_were(ended: int, accepted: int) -> None:
-    """The embedded store counts its kept results again after a restart, an emptied one what is indexed."""
-    known = {CHAT: Arrivals(NOW_NS, 4000, accepted=4000, present_ns=NOW_NS)}
-
-    def reading(at_s: int, total: int, count: int) -> None:
-        view = view_of(replace(seen(CHAT), finished=total, accepted=count))
-        known.update(update_arrivals(view, NOW_NS + at_s * S, known))
-
-    for at_s in range(10, 1000, 10):
-        reading(at_s, 4000 + at_s, 4000 + at_s)
-    before = known[CHAT]
-    assert before.accepted_rps == pytest.approx(1.0) and before.rate_rps == pytest.approx(1.0)
-    for at_s in range(1000, 1600, 10):
-        reading(at_s, ended + at_s - 1000, accepted + at_s - 1000)
-        after = known[CHAT]
-        assert after.accepted_rps == pytest.approx(1.0) and after.rate_rps == pytest.approx(1.0)
-        assert after.dispersion == pytest.approx(before.dispersion, abs=0.1)
 
 
 def test_errors_of_forecasts_outlive_a_controller_and_lose_weight() -> None:

@@ -1,0 +1,38 @@
+"""Arrival rates of classes: bursts after a restart, and stores that count anew."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.controller.core.estimating.arrivals import Arrivals, update_arrivals
+from support.estimating import CHAT, NOW_NS, S, seen, view_of
+
+
+def test_a_burst_after_a_restart_is_not_taken_for_the_rate_of_the_hours_before() -> None:
+    steady = Arrivals(NOW_NS, 10, asked=300.0, asked_s=300.0, past=7000.0, past_s=7000.0, present_ns=NOW_NS)
+    later_ns = NOW_NS + 1200 * S
+    quiet = update_arrivals(view_of(), later_ns, {CHAT: steady})[CHAT]
+    burst = quiet.read(10, later_ns + 10 * S, 50)
+    alone = Arrivals(later_ns, 10).read(10, later_ns + 10 * S, 50)
+    assert alone.accepted_rps == pytest.approx(5.0)
+    assert burst.accepted_rps < 1.0
+
+
+@pytest.mark.parametrize(("ended", "accepted"), [(3000, 3000), (0, 40)], ids=["restarted", "emptied"])
+def test_a_store_that_counts_anew_leaves_the_rates_as_they_were(ended: int, accepted: int) -> None:
+    """The embedded store counts its kept results again after a restart, an emptied one what is indexed."""
+    known = {CHAT: Arrivals(NOW_NS, 4000, accepted=4000, present_ns=NOW_NS)}
+
+    def reading(at_s: int, total: int, count: int) -> None:
+        view = view_of(replace(seen(CHAT), finished=total, accepted=count))
+        known.update(update_arrivals(view, NOW_NS + at_s * S, known))
+
+    for at_s in range(10, 1000, 10):
+        reading(at_s, 4000 + at_s, 4000 + at_s)
+    before = known[CHAT]
+    assert before.accepted_rps == pytest.approx(1.0) and before.rate_rps == pytest.approx(1.0)
+    for at_s in range(1000, 1600, 10):
+        reading(at_s, ended + at_s - 1000, accepted + at_s - 1000)
+        after = known[CHAT]
+        assert after.accepted_rps == pytest.approx(1.0) and after.rate_rps == pytest.approx(1.0)
+        assert after.dispersion == pytest.approx(before.dispersion, abs=0.1)

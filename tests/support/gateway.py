@@ -119,6 +119,7 @@ class ScriptedAgent:
         leased: Requests taken so far.
         ended: How requests ended, as far as this agent ended them.
         rests: It takes nothing until `working` is set.
+        deaf: It goes on with requests that it is asked to end.
         cached_tokens: Prompt tokens that it found in its prefix cache.
         scores_prompts: It knows the log probabilities of prompts.
     """
@@ -135,6 +136,7 @@ class ScriptedAgent:
     ended: dict[RequestId, Outcome] = field(default_factory=dict)
     holder: Holder = field(default=Holder(InstanceId("gpu-0"), SessionId("s1")))
     rests: bool = False
+    deaf: bool = False
     cached_tokens: int | None = None
     scores_prompts: bool = True
     _cancels: dict[RequestId, Outcome] = field(default_factory=dict)
@@ -177,10 +179,10 @@ class ScriptedAgent:
         at = 0
         while at < len(ids):
             while self.pause_at is not None and at >= self.pause_at and not self.go.is_set():
-                if request.id in self._cancels:
+                if self._asked(request):
                     break
                 await asyncio.sleep(0.002)
-            if request.id in self._cancels:
+            if self._asked(request):
                 break
             step = min(self.chunk, len(ids) - at)
             if self.pause_at is not None and at < self.pause_at:
@@ -209,8 +211,11 @@ class ScriptedAgent:
         await patient(partial(self.store.append, [last]))
         self.ended[request.id] = outcome
 
+    def _asked(self, request: Request) -> Outcome | None:
+        return None if self.deaf else self._cancels.get(request.id)
+
     def _end(self, request: Request, ids: Sequence[int]) -> tuple[Outcome, str]:
-        if (asked := self._cancels.get(request.id)) is not None:
+        if (asked := self._asked(request)) is not None:
             return asked, ""
         if self.fail_with is not None:
             return self.fail_with

@@ -227,7 +227,7 @@ class RequestRecord:
         ended_ns: Time of its end.
         reader_late_s: Lateness of its last token for the reader of its objective; None without such a reader,
             before the first token, and in records of earlier versions.
-        cancel_requested: True while a cancel is on its way to the holder of the lease.
+        end_asked: Outcome with which its holder is asked to end it; None if it is not.
         events: Its event history, oldest first; bounded.
     """
 
@@ -239,8 +239,18 @@ class RequestRecord:
     first_token_ns: int | None = None
     ended_ns: int | None = None
     reader_late_s: float | None = None
-    cancel_requested: bool = False
+    end_asked: Outcome | None = None
     events: tuple[Event, ...] = ()
+
+    @property
+    def cancel_requested(self) -> bool:
+        """True while its holder is asked to end it without an answer."""
+        return self.end_asked is not None and not self.end_asked.ok
+
+    @property
+    def settled(self) -> bool:
+        """True once its end is known: it has ended, or is only being ended at a stop string."""
+        return self.outcome is not None or (self.end_asked is not None and self.end_asked.ok)
 
     @property
     def erased(self) -> bool:

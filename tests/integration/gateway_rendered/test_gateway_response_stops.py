@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from qlm.gateway.render.state import unpack
-from support.gateway import Cluster, text_then_end
+from support.gateway import Cluster, ScriptedAgent, text_then_end, until
 from support.rendering import emulated_tiers
 
 ASKED: Final[dict[str, Any]] = {"model": "emulated", "input": "Hi"}
@@ -39,6 +39,46 @@ async def test_a_stop_ends_the_text_whole_streamed_and_later(
     stream = await client.responses.create(**ASKED, stream=True, extra_body=more)
     pieces = [event.delta async for event in stream if event.type == "response.output_text.delta"]
     assert "".join(pieces) == text
+
+
+@pytest.fixture
+def slow_to_end(cluster: Cluster) -> ScriptedAgent:
+    """Let the engine hold answers after 12 tokens, also those that it is asked to end."""
+    cluster.agent.pause_at, cluster.agent.deaf = 12, True
+    return cluster.agent
+
+
+async def test_an_answer_that_met_a_stop_is_complete_before_its_engine_has_ended_it(
+    client: openai.AsyncOpenAI, cluster: Cluster, slow_to_end: ScriptedAgent
+) -> None:
+    first = await client.responses.create(**ASKED, background=True, extra_body={"stop": "two"})
+    seen = []
+
+    async def has_ended() -> bool:
+        seen.append(await client.responses.retrieve(first.id))
+        return seen[-1].status not in ("queued", "in_progress")
+
+    await until(has_ended)
+    assert (seen[-1].status, seen[-1].output_text) == ("completed", "One, ")
+    assert not slow_to_end.ended, "its engine has not ended it yet"
+    slow_to_end.deaf = False
+    await until(lambda: slow_to_end.ended)
+    assert await client.responses.retrieve(first.id) == seen[-1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_met_a_stop_can_be_continued_at_once(
+    client: openai.AsyncOpenAI, cluster: Cluster, slow_to_end: ScriptedAgent, stream: bool
+) -> None:
+    first: Any = await client.responses.create(**ASKED, stream=stream, extra_body={"stop": "two"})
+    if stream:
+        first = [event async for event in first][-1].response
+    assert first.status == "completed"
+    cluster.agent.answer = lambda request: text_then_end("Four.")
+    second = await client.responses.create(**ASKED, previous_response_id=first.id)
+    assert (second.output_text, list(slow_to_end.ended)) == ("Four.", [cluster.agent.leased[-1].id])
+    prompt = bytes(id for id in cluster.agent.leased[-1].prompt_ids if id < 256).decode()
+    assert "One, " in prompt and "two" not in prompt
 
 
 async def test_special_tokens_are_left_in_the_text_if_asked_for(

@@ -109,7 +109,7 @@ def _task(extensions: RequestExtensions) -> TaskFields | None:
 
 
 async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
-    """Return the end of a request, with text and tokens if it ended well.
+    """Return the end of a request that is settled, with text and tokens if it ended well.
 
     Its outcome may be worse than that of the record: the output log was lost, or begun anew, since.
 
@@ -122,11 +122,12 @@ async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
         raise await _unknown(gateway.load, metadata.id)
     if log.fingerprint != metadata.fingerprint:
         return SendFinal(0, "", None, Outcome.OUTPUT_LOST, OTHER_BODY)
-    if log.outcome is None:
+    outcome = log.outcome or (record.end_asked if record.outcome is None else None)
+    if outcome is None:
         return SendFinal(log.end, "", None, Outcome.OUTPUT_LOST, BEGUN_ANEW)
-    if not log.outcome.ok:
-        return SendFinal(log.end, "", None, log.outcome, log.detail)
-    return await _render(gateway.models.named(metadata.model).tokenizer, metadata, log, log.outcome)
+    if not outcome.ok:
+        return SendFinal(log.end, "", None, outcome, log.detail)
+    return await _render(gateway.models.named(metadata.model).tokenizer, metadata, log, outcome)
 
 
 async def _render(

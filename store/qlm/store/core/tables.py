@@ -275,6 +275,6 @@ class RequestRow:
             first_token_ns=self.times.first_ns,
             ended_ns=self.ended_ns,
             reader_late_s=self.times.reader_late_s,
-            cancel_requested=self.cancel is not None,
+            end_asked=self.cancel.outcome if self.cancel else None,
             events=tuple(self.events),
         )

@@ -206,7 +206,7 @@ def read_record(reply: list[Any], metadata: RequestMetadata | None = None) -> Re
         first_token_ns=_optional_time(fields.get(b"first_token_at")),
         ended_ns=_optional_time(fields.get(b"ended_at")),
         reader_late_s=float(fields.get(b"reader_late_s", 0)) if fields.keys() >= _READ else None,
-        cancel_requested=b"cancel" in fields,
+        end_asked=Outcome(fields[b"cancel"].decode()) if b"cancel" in fields else None,
         events=tuple(map(_read_event, events)),
     )
 

@@ -111,7 +111,8 @@ async def test_cancel_asks_the_holder(subject: Subject) -> None:
     epoch = await leased(store, 1, A)
     async with listening(store.notices(A.instance)) as received:
         asked = await store.cancel(metadata(1).id, Outcome.STOP)
-        assert asked is not None and asked.cancel_requested
+        assert asked is not None and asked.end_asked is Outcome.STOP
+        assert asked.settled and not asked.cancel_requested
         assert asked.state is RequestState.RUNNING
         await receives(received, [CancelAsked(id=metadata(1).id, outcome=Outcome.STOP)])
         await store.park(metadata(1).id, epoch, "room")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from qlm.domain.request import RequestRecord
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.items import chat_messages
 from qlm.gateway.api.responses_api.objects import response_id
@@ -15,6 +16,12 @@ RESPONSES_MAX: Final = 256
 """Responses of one conversation, whose answers are read again for each further one."""
 
 CONCURRENT_MAX: Final = 8
+
+STOP_WAIT_S: Final = 5.0
+"""Time for which a continuation waits for an answer that may have ended at a stop string: its client has the
+answer a moment before the shared state knows that it is whole."""
+
+_LOOK_S: Final = 0.02
 _FIELD: Final = "previous_response_id"
 
 
@@ -65,8 +72,8 @@ async def _responses(gateway: Gateway, id: str | None, tenant: str | None) -> li
 
 
 async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, Any]:
-    record, id = response.record, response_id(response.metadata.id)
-    if record is None or record.outcome is None:
+    record, id = await _record_at_end(gateway, response), response_id(response.metadata.id)
+    if record is None or not record.settled:
         raise invalid(_FIELD, f"{_FIELD}: response {id} has not ended yet; expected one that has")
     final = await final_answer(gateway, record)
     if not final.outcome.ok:
@@ -75,3 +82,17 @@ async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, An
         )
     message = await message_of(gateway, response.metadata, final)
     return {name: value for name, value in message.items() if name != "refusal"}
+
+
+async def _record_at_end(gateway: Gateway, response: StoredResponse) -> RequestRecord | None:
+    """Return the record of a response; wait a moment if its answer may have met a stop string just now."""
+    record, until_ns = response.record, gateway.clock.now_ns() + round(STOP_WAIT_S * 1e9)
+    while record is not None and _may_have_stopped(record) and gateway.clock.now_ns() < until_ns:
+        await asyncio.sleep(_LOOK_S)
+        record = await gateway.store.record(record.metadata.id)
+    return record
+
+
+def _may_have_stopped(record: RequestRecord) -> bool:
+    """Return whether a request that is not settled may have met one of its stop strings."""
+    return not record.settled and bool(record.metadata.answer.stop) and record.output_tokens > 0

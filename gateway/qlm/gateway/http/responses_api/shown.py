@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, from_outcome
@@ -72,14 +73,16 @@ async def known_response(
 async def response_now(gateway: Gateway, found: StoredResponse) -> ResponseObject:
     """Return a response in its present state; one that is being cancelled counts as cancelled.
 
+    One whose engine is only being stopped at a stop string has its answer.
+
     Raises:
         ApiError: Its answer cannot be made now: its render tier is away.
     """
     record = found.record
-    if record is not None and record.outcome is not None:
+    if record is not None and record.settled:
         return await ended_response(gateway, found, await final_answer(gateway, record))
     status = "queued" if record is None or record.state is RequestState.QUEUED else "in_progress"
-    if record is not None and record.cancel_requested:
+    if record is not None and record.end_asked is Outcome.CANCELLED:
         status = "cancelled"
     return response_object(found.metadata, found.state, tier_of(found.metadata.slo, gateway.limits), status)
 

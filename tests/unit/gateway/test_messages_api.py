@@ -51,6 +51,15 @@ def test_blocks_come_one_after_the_other() -> None:
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (1, 3, 6)
 
 
+@pytest.mark.parametrize("content", [[], None])
+def test_an_answer_without_blocks_may_be_sent_back(content: Any) -> None:
+    question = {"role": "user", "content": "Hi"}
+    said = chat_messages([question, {"role": "assistant", "content": content}, question])
+    assert said == [question, {"role": "assistant", "content": ""}, question]
+    with pytest.raises(ApiError, match="expected a text or a list of blocks"):
+        chat_messages([{"role": "user", "content": content}])
+
+
 def test_reasoning_that_was_not_asked_for_is_left_out() -> None:
     assert "thinking" not in json.dumps(streamed(thinking=False))
     message: Any = {"content": "Yes", "reasoning": "Hm", "tool_calls": [CALL]}

@@ -18,6 +18,7 @@ from qlm.gateway.api.responses_api.chat import as_chat
 from qlm.gateway.api.responses_api.events import ResponseEvents
 from qlm.gateway.api.responses_api.items import chat_messages
 from qlm.gateway.api.responses_api.state import ResponseState, read_state, state_of, with_state
+from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.core.session_events import SendFinal
 from support.requests import a_request
 
@@ -188,6 +189,13 @@ def test_a_body_becomes_a_chat() -> None:
         "reasoning_effort": "low",
         "slo": {"deadline_ms": 5.0},
     }
+
+
+def test_an_answer_that_was_cut_off_inside_its_reasoning_can_be_continued() -> None:
+    plain = {"model": "m", "input": "Go on"}
+    cut_off = {"role": "assistant", "content": None, "reasoning": "Hm"}
+    chat = parse_chat(as_chat(parse_response(plain), plain, [{"role": "user", "content": "Hi"}, cut_off]))
+    assert [each.text for each in chat.messages] == ["Hi", "", "Go on"]
 
 
 def test_the_state_of_a_response_comes_back() -> None:

@@ -289,6 +289,23 @@ def test_the_text_of_a_message_with_tool_calls_may_be_left_out() -> None:
         assert refusal_of_chat(messages=[wrong]).param == "messages[0].content"
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"content": None}, ""),
+        ({"content": None, "refusal": None, "reasoning": "Hm"}, ""),
+        ({"content": None, "reasoning_content": "Hm"}, ""),
+        ({"reasoning": "Hm"}, ""),
+        ({"content": None, "refusal": "No."}, "No."),
+    ],
+)
+def test_an_answer_without_text_may_be_sent_back(fields: dict[str, object], text: str) -> None:
+    sent = {"role": "assistant", **fields}
+    assert parse_chat(CHAT | {"messages": [*CHAT["messages"], sent]}).messages[1].content == text
+    with pytest.raises(ApiError, match="content"):
+        parse_chat(CHAT | {"messages": [sent | {"role": "user"}]})
+
+
 def test_reasoning_may_be_sent_back_under_its_former_name() -> None:
     def reasoning(**fields: str) -> str | None:
         sent = {"role": "assistant", "content": "Hello", **fields}

@@ -24,7 +24,8 @@ def as_sent_back(message: object) -> object:
     """Return a message without what clients add when they send an earlier answer back.
 
     That is: nulls, an empty list of parts beside tool calls, and the former name of `reasoning`, which
-    LiteLLM uses and vLLM 0.32 still takes.
+    LiteLLM uses and vLLM 0.32 still takes. An answer without text, as one that was cut off inside its
+    reasoning, has an empty one; the text of a refusal is that of the message.
     """
     if not isinstance(message, dict):
         return message
@@ -32,7 +33,19 @@ def as_sent_back(message: object) -> object:
     if fields.get("content") == [] and fields.get("tool_calls"):
         fields["content"] = None
     former = fields.pop(FORMER_REASONING, None)
-    return fields if former is None else {"reasoning": former, **fields}
+    if former is not None:
+        fields = {"reasoning": former, **fields}
+    return _with_text(fields) if fields.get("role") == "assistant" else fields
+
+
+def _with_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an earlier answer with a text if it has neither that nor calls."""
+    if answer.get("content") is not None or answer.get("tool_calls"):
+        return answer
+    if answer.keys().isdisjoint(("content", "reasoning", "refusal")):
+        return answer
+    rest = {key: value for key, value in answer.items() if key != "refusal"}
+    return {**rest, "content": answer.get("refusal", "")}
 
 
 class Message(_Strict):
@@ -40,7 +53,7 @@ class Message(_Strict):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
-    # Text, or parts of it; null beside `tool_calls`
+    # Text, or parts of it; null beside `tool_calls`, and of an assistant without text, or with a `refusal`
     content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
         None, validate_default=True
     )

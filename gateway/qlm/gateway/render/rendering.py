@@ -10,7 +10,7 @@ from qlm.domain.ids import TokenIds
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.bodies.constraints import grammar_text
 from qlm.gateway.api.errors import ApiError, invalid, shown
-from qlm.gateway.api.messages import FORMER_REASONING
+from qlm.gateway.api.messages import FORMER_REASONING, as_sent_back
 from qlm.gateway.api.rendered_fields import OF_PROMPT, RENDERED, without_effect
 from qlm.gateway.api.schema import Body, ChatBody
 from qlm.gateway.render.client import RenderClient
@@ -118,8 +118,9 @@ def _encoded(
 
 
 async def _inlined(tier: RenderTier, body: ChatBody, plain: Mapping[str, Any]) -> Inlined:
+    messages: list[Any] = [as_sent_back(each) for each in plain["messages"]]
     if tier.links is not None:
-        return await inlined(body, plain["messages"], tier.links)
+        return await inlined(body, messages, tier.links)
     # No address of a client may reach a render tier: it would fetch anything.
     for place, each in enumerate(body.messages):
         if each.media:
@@ -127,7 +128,7 @@ async def _inlined(tier: RenderTier, body: ChatBody, plain: Mapping[str, Any]) -
             raise invalid(
                 where, f"{where} has media; expected text: none are taken here", "unsupported_value"
             )
-    return Inlined(plain["messages"], ())
+    return Inlined(messages, ())
 
 
 def _options(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,10 @@ def chat_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     made: list[dict[str, Any]] = []
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
-        role, blocks = message.get("role"), as_blocks(message.get("content"), f"{where}.content")
+        role, content = message.get("role"), message.get("content")
+        # An answer without text or thinking, as one that was cut off, is sent back without blocks.
+        empty = role == "assistant" and content in (None, [])
+        blocks = () if empty else as_blocks(content, f"{where}.content")
         if role == "user":
             made += _of_user(blocks, f"{where}.content")
         elif role == "assistant":

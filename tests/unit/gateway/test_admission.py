@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,23 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.request import RequestMetadata
 from qlm.domain.view import ClassView, ClusterView
 from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe, overload
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.limits import LATE_MAX_LEAST_S, GatewayLimits
+from support.requests import a_request
 
 CHAT = RequestClass(model=ModelId("m"), slo="ttft-1s")
 BATCH = RequestClass(model=ModelId("m"), slo="batch")
 S = 1_000_000_000
+
+
+_number = itertools.count()
+
+
+def request(cls: RequestClass, prompt_tokens: int = 10) -> RequestMetadata:
+    return replace(a_request(f"r{next(_number)}", prompt_tokens=prompt_tokens).metadata(), cls=cls)
 
 
 def view(*, queued: int = 0, finished: int = 0, draining: bool = False) -> ClusterView:
@@ -45,6 +56,46 @@ def test_what_was_accepted_since_the_look_counts() -> None:
     limits = GatewayLimits(queue_depth_max=10)
     load = accepted(Load(at_ns=0, waiting=9))
     assert isinstance(decide(load, limits, CHAT, 10), Refuse)
+
+
+def test_requests_accepted_since_the_look_count_in_their_class_and_with_their_prompts() -> None:
+    admitted, seen = Admitted(), observe(Load(), view(queued=1), 0)
+    admitted.reserve(request(CHAT, prompt_tokens=30))
+    load = admitted.added_to(seen)
+    verdicts = [
+        decide(load, GatewayLimits(class_depth_max=2), CHAT, 1),
+        decide(load, GatewayLimits(queue_prompt_tokens_max=100), BATCH, 21),
+    ]
+    assert [each.reason for each in verdicts if isinstance(each, Refuse)] == [
+        "class_full",
+        "queue_tokens_full",
+    ]
+    assert decide(load, GatewayLimits(class_depth_max=2), BATCH, 1) == Admit()
+    assert decide(load, GatewayLimits(queue_prompt_tokens_max=100), BATCH, 20) == Admit()
+
+
+def test_a_request_counts_until_a_look_that_began_after_it_was_queued() -> None:
+    admitted, queued, late, failed = Admitted(), request(CHAT), request(CHAT), request(BATCH)
+
+    def counted() -> tuple[int, int, int]:
+        load = admitted.added_to(Load())
+        return load.accepted_since, load.in_class(CHAT), load.accepted_prompt_tokens
+
+    for each in (queued, late, failed):
+        admitted.reserve(each)
+        admitted.reserve(each)
+    assert counted() == (3, 2, 30)
+    admitted.settle(failed.id, queued=False)
+    admitted.settle(queued.id, queued=True)
+    admitted.begin_look()
+    assert counted() == (2, 2, 20), "the look has not ended"
+    admitted.settle(late.id, queued=True)
+    admitted.settle(late.id, queued=False)
+    admitted.end_look()
+    assert counted() == (1, 1, 10), "it may have been queued after the look"
+    admitted.begin_look()
+    admitted.end_look()
+    assert counted() == (0, 0, 0)
 
 
 def test_a_full_class_refuses_only_its_own() -> None:

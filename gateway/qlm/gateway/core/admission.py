@@ -1,7 +1,7 @@
 """Admission control: decides on 429 and 503, and on Retry-After, from the latest load and forecast."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from qlm.domain.group import RequestClass
@@ -38,6 +38,8 @@ class Load:
         finished_per_s: Smoothed rate of finished answers; None before the second observation.
         live_models: Models that a live instance that is not draining can serve.
         accepted_since: Requests accepted here since the observation.
+        accepted_by_class: The same, by class.
+        accepted_prompt_tokens: Their prompt tokens.
     """
 
     at_ns: int | None = None
@@ -48,6 +50,16 @@ class Load:
     finished_per_s: float | None = None
     live_models: frozenset[ModelId] = frozenset()
     accepted_since: int = 0
+    accepted_by_class: Mapping[RequestClass, int] = field(default_factory=dict)
+    accepted_prompt_tokens: int = 0
+
+    def in_class(self, cls: RequestClass) -> int:
+        """Return the waiting requests of a class, with those accepted since; late ones included."""
+        return sum(
+            counts.get(each, 0)
+            for counts in (self.waiting_by_class, self.accepted_by_class)
+            for each in (cls, cls.missed())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +117,17 @@ def decide(
         excess = waiting - (1 - FREE_SHARE) * limits.queue_depth_max
         return _full(load, limits, forecast, "queue_full", f"{waiting} requests wait", excess)
     if limits.class_depth_max is not None:
-        in_class = sum(load.waiting_by_class.get(each, 0) for each in (cls, cls.missed()))
+        in_class = load.in_class(cls)
         if in_class + requests > limits.class_depth_max:
             what = f"{in_class} requests of class {cls.queue} wait, late ones included"
             excess = in_class - (1 - FREE_SHARE) * limits.class_depth_max
             return _full(load, limits, forecast, "class_full", what, excess, cls)
     tokens_max = limits.queue_prompt_tokens_max
-    if tokens_max is not None and load.waiting_prompt_tokens + prompt_tokens > tokens_max:
-        what = f"prompts of {load.waiting_prompt_tokens:.0f} tokens wait"
-        over = load.waiting_prompt_tokens + prompt_tokens - (1 - FREE_SHARE) * tokens_max
-        excess = waiting * min(1.0, over / max(1.0, load.waiting_prompt_tokens))
+    waiting_tokens = load.waiting_prompt_tokens + load.accepted_prompt_tokens
+    if tokens_max is not None and waiting_tokens + prompt_tokens > tokens_max:
+        what = f"prompts of {waiting_tokens:.0f} tokens wait"
+        over = waiting_tokens + prompt_tokens - (1 - FREE_SHARE) * tokens_max
+        excess = waiting * min(1.0, over / max(1.0, waiting_tokens))
         return _full(load, limits, forecast, "queue_tokens_full", what, excess)
     if forecast is not None and query is not None and query.wants_promise:
         expected = forecast.expected(cls, query.max_tokens)
@@ -197,16 +210,7 @@ def observe(before: Load, view: ClusterView, now_ns: int) -> Load:
 
 def accepted(load: Load) -> Load:
     """Return the load with one more request accepted here since the observation."""
-    return Load(
-        at_ns=load.at_ns,
-        waiting=load.waiting,
-        waiting_by_class=load.waiting_by_class,
-        waiting_prompt_tokens=load.waiting_prompt_tokens,
-        finished=load.finished,
-        finished_per_s=load.finished_per_s,
-        live_models=load.live_models,
-        accepted_since=load.accepted_since + 1,
-    )
+    return replace(load, accepted_since=load.accepted_since + 1)
 
 
 def _rate(before: Load, finished: Mapping[RequestClass, int], now_ns: int) -> float | None:

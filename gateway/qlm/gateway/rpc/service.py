@@ -96,6 +96,7 @@ class QlmService(QlmServicer):
                     body, plain, headers, returns=True, default_slo=_objective(context)
                 )
                 attempt.id = prepared.metadata.id
+                gateway.intake.reserve(prepared)  # the task that accepts it begins later
             sink = RpcSink(prepared.metadata)
             subscription = await self._finish_despite_disconnect(_accept(gateway, attempt, prepared, sink))
         except QlmError as error:

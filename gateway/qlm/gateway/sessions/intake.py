@@ -237,6 +237,15 @@ class Intake:
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
         return with_beside(metadata, made_beside)
 
+    def reserve(self, prepared: Prepared) -> None:
+        """Count an admitted request as waiting from now on: until it is published, others may be admitted."""
+        if prepared.request is not None:
+            self._load.reserve(prepared.metadata)
+
+    def release(self, prepared: Prepared) -> None:
+        """Count a request no longer that will not be published."""
+        self._load.settle(prepared.metadata.id, queued=False)
+
     async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
         """Subscribe the client, and publish the request if it is new.
 
@@ -299,6 +308,8 @@ class Intake:
         load = self._load.load
         verdict = decide(load, self._limits, metadata.cls, tokens, forecast, query, requests)
         if isinstance(verdict, Refuse):
+            if load.accepted_since:
+                self._load.look_soon()
             raise _refused(verdict)
 
     def _task_call(

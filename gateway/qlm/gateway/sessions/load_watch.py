@@ -1,18 +1,21 @@
 """Periodic reads of the cluster's load, for admission and to detect a store that was emptied."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.clusters import Clusters
-from qlm.domain.ids import ModelId
+from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import RequestMetadata
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.loop_lateness import LoopLateness
 from qlm.domain.view import ClusterView
-from qlm.gateway.core.admission import Load, accepted, observe
+from qlm.gateway.core.admission import Load, observe
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.forecast import CurrentForecast
 from qlm.gateway.sessions.forecast_watch import ClusterWatch, ForecastWatch
 from qlm.gateway.sessions.hub import Hub
@@ -27,6 +30,9 @@ REBUILD_NS: Final = 60_000_000_000
 
 UNWATCHED_MAX_NS: Final = 5_000_000_000
 """Time without a look after which a gateway may have missed that the store was away, or refused to index."""
+
+LOOK_SOON_S: Final = 0.1
+"""Least time between two observations."""
 
 LOOKS_MISSED: Final = 2
 """Intervals without a look that count as such, if they are longer."""
@@ -71,6 +77,8 @@ class LoadWatch:
         self._away_why = ""
         self._lateness = LoopLateness(LATENESS_PERIOD_S)
         self._load = Load()
+        self._admitted = Admitted()
+        self._look_wanted = asyncio.Event()
         self.view: ClusterView | None = None
         self._forecast = ForecastWatch(store)
         self._clusters = ClusterWatch(store)
@@ -81,8 +89,8 @@ class LoadWatch:
 
     @property
     def load(self) -> Load:
-        """The latest observation, with the number of requests accepted here since."""
-        return self._load
+        """The latest observation, with the requests admitted here since."""
+        return self._admitted.added_to(self._load)
 
     @property
     def incarnation(self) -> int | None:
@@ -151,9 +159,20 @@ class LoadWatch:
             self.expect_unknown()
         self._watched_ns = now_ns
 
+    def reserve(self, metadata: RequestMetadata) -> None:
+        """Count a request until an observation includes it, or `settle` says that it was not queued."""
+        self._admitted.reserve(metadata)
+
+    def settle(self, id: RequestId, *, queued: bool) -> None:
+        """Note whether a counted request was queued; again, it changes nothing."""
+        self._admitted.settle(id, queued=queued)
+
+    def look_soon(self) -> None:
+        """Look at the queue soon: what was admitted since the last look fills it, if none of it has left."""
+        self._look_wanted.set()
+
     def count_accepted(self, model: ModelId) -> None:
-        """Count a request accepted here, until the next observation and the next forecast include it."""
-        self._load = accepted(self._load)
+        """Count a request accepted here, until the next forecast includes it."""
         self._forecast.count_accepted(model, self._clock.now_ns())
         self._refusal = None
 
@@ -193,7 +212,15 @@ class LoadWatch:
                 self._faults.note(_log, error, "cannot read the cluster's load")
             except Exception as error:
                 self._faults.note(_log, error, "cannot read the cluster's load")
-            await asyncio.sleep(self._interval_s)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        least_s = min(LOOK_SOON_S, self._interval_s)
+        await asyncio.sleep(least_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._interval_s - least_s):
+                await self._look_wanted.wait()
+        self._look_wanted.clear()
 
     def _note_away(self, began_ns: int, why: str) -> None:
         self._away_why = why
@@ -205,7 +232,9 @@ class LoadWatch:
     async def _observe(self) -> None:
         await self._store.probe()
         await self.check_incarnation()
+        self._admitted.begin_look()
         self.view = view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())
+        self._admitted.end_look()
         await self._forecast.refresh()
         await self._clusters.refresh()

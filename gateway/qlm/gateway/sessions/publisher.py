@@ -74,6 +74,22 @@ class Publisher:
             ApiError: The store or the broker did not confirm, or at the same time another gateway accepted
                 another body under the same Idempotency-Key; nothing was accepted.
         """
+        queued = False
+        self._load.reserve(metadata)
+        try:
+            await self._publish(request, metadata, subscription, kind, media)
+            queued = True
+        finally:
+            self._load.settle(metadata.id, queued=queued)
+
+    async def _publish(
+        self,
+        request: Request,
+        metadata: RequestMetadata,
+        subscription: Subscription | None,
+        kind: str,
+        media: bytes,
+    ) -> None:
         incarnation = self._load.incarnation
         request = self._spans.begin(request)
         if media:

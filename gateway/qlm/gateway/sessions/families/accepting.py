@@ -98,6 +98,7 @@ class Families:
             for subscription in begun:
                 self._hub.attach(subscription)
             return begun
+        self._reserve(members)
 
         def publishing(at: int) -> Coroutine[Any, Any, object]:
             return self._intake.publish(members[at], begun[at], mode)
@@ -108,6 +109,7 @@ class Families:
                 if at in published:
                     self._hub.detach(subscription, for_good=True)
                 self._hub.drop(subscription)
+            self._release(members)
             raise failure
         return begun
 
@@ -119,12 +121,14 @@ class Families:
         """
         if members[0].request is None:
             return
+        self._reserve(members)
 
         def publishing(at: int) -> Coroutine[Any, Any, object]:
             return self._intake.accept_detached(members[at])
 
         published, failure = await _leader_last(len(members), publishing)
         if failure is not None:
+            self._release(members)
             for at in published:
                 await self._store.cancel(members[at].metadata.id, why=NOT_CONFIRMED)
             raise failure
@@ -133,6 +137,14 @@ class Families:
         """Note that the client of all these answers has disconnected."""
         for subscription in subscriptions:
             self._hub.detach(subscription, for_good=for_good)
+
+    def _reserve(self, members: Sequence[Prepared]) -> None:
+        for each in members:
+            self._intake.reserve(each)
+
+    def _release(self, members: Sequence[Prepared]) -> None:
+        for each in members:
+            self._intake.release(each)
 
     async def _earlier(self, first: Prepared) -> Sequence[Prepared]:
         """Return all requests of a family whose first one an earlier attempt has queued."""

@@ -20,7 +20,7 @@ from qlm.gateway.api.errors import ApiError
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.port import Incoming
 from qlm.gateway.files.storage import Storage
-from qlm.gateway.http.files.files import chunks
+from qlm.gateway.http.files.files import chunks, lifetime_s
 from qlm.gateway.http.files.upload import Upload, receive
 from support.full_disk import full_disk
 from support.gateway import until
@@ -230,3 +230,29 @@ async def test_a_bug_of_the_storage_is_no_mistake_in_the_form(error: Exception) 
     with pytest.raises(type(error)) as raised:
         await received(part(b'name="file"; filename="f"'), cast(Incoming, Broken()))
     assert raised.value is error
+
+
+@pytest.mark.parametrize("seconds", ["7200", 7200, "0007200"])
+def test_a_file_may_name_its_lifetime(seconds: object) -> None:
+    given = {"anchor": "created_at", "seconds": seconds}
+    assert lifetime_s(given, DAY_S, "expires_after[{}]") == 7200
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        "3599",
+        DAY_S + 1,
+        "0000000072009999999999",
+        "000000007200" + "9" * 5000,
+        10**18,
+        "-7200",
+        "7200.0",
+        True,
+    ],
+)
+def test_a_lifetime_out_of_bounds_is_refused_however_long_its_digits(seconds: object) -> None:
+    with pytest.raises(ApiError) as caught:
+        lifetime_s({"anchor": "created_at", "seconds": seconds}, DAY_S, "expires_after[{}]")
+    assert (caught.value.status, caught.value.param) == (400, "expires_after[seconds]")
+    assert f"expected seconds from 3600 to {DAY_S}" in caught.value.message

@@ -31,6 +31,7 @@ NAME_CHARACTERS_MAX: Final = 255
 
 _ANCHOR: Final = "expires_after[anchor]"
 _SECONDS: Final = "expires_after[seconds]"
+_DIGITS_MAX: Final = 12
 _CONTENT_TYPE: Final = "application/octet-stream"
 _CHUNK_BYTES: Final = 256 * 1024
 
@@ -153,7 +154,8 @@ def lifetime_s(given: Mapping[str, object], kept_s: int, prefix: str) -> int:
         name = prefix.format("anchor")
         raise invalid(name, f"{name} is {shown(given.get('anchor'))}; expected created_at")
     text = str(given.get("seconds"))
-    if not (text.isascii() and text.isdigit() and LIFETIME_MIN_S <= int(text[:12]) <= kept_s):
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    if not (is_number and LIFETIME_MIN_S <= int(text) <= kept_s):
         name, expected = prefix.format("seconds"), f"seconds from {LIFETIME_MIN_S} to {kept_s} (files.kept_s)"
         raise invalid(name, f"{name} is {shown(given.get('seconds'))}; expected {expected}")
     return int(text)

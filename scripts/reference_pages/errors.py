@@ -18,6 +18,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FOLDER: Final = Path(qlm.gateway.__path__[0])
 
 _RATE_LIMIT: Final = 429
+_KINDS: Final = {"400": "invalid_request_error", str(_RATE_LIMIT): "rate_limit_error"}
+"""Kinds of refusals, by status; of any other it is `server_error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,7 @@ class Reader:
         named |= {each.arg: each.value for each in call.keywords if each.arg is not None}
         said = {**maker.given}
         said |= {"code" if name == "reason" else name: self._text(node) for name, node in named.items()}
-        said.setdefault(
-            "kind", "rate_limit_error" if said.get("status") == str(_RATE_LIMIT) else "server_error"
-        )
+        said.setdefault("kind", _KINDS.get(said.get("status", ""), "server_error"))
         return said
 
     def _text(self, node: ast.expr) -> str:

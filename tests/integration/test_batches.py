@@ -19,6 +19,7 @@ from openai.types.responses import Response
 from qlm.domain.outcome import Outcome
 from qlm.domain.shell import outage
 from qlm.domain.view import RequestFilter
+from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.storage import Storage
@@ -31,6 +32,9 @@ ENDED: Final = {"completed", "failed", "expired", "cancelled"}
 LIMITS: Final = FileLimits(
     lines_in_work_max=8, file_bytes_max=64 * 1024, tenant_bytes_max=128 * 1024, open_batches_max=20
 )
+
+PROMPT_TOKENS_MAX: Final = 3800
+"""Prompt tokens that may wait in a queue."""
 
 
 class SetClock:
@@ -97,7 +101,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with running_cluster(tmp_path) as cluster, contextlib.AsyncExitStack() as stack:
         clock = SetClock()
         storage = storage_in(tmp_path / "files", clock, LIMITS)
-        url = await cluster.gateway(storage=storage, clock=clock)
+        limits = GatewayLimits(queue_prompt_tokens_max=PROMPT_TOKENS_MAX)
+        url = await cluster.gateway(storage=storage, clock=clock, limits=limits)
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
         await stack.enter_async_context(client)
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
@@ -304,17 +309,20 @@ async def test_lines_that_cannot_be_answered_are_among_the_errors(world: World) 
         2: {"temperature": 9},
         3: {"messages": []},
         5: {"n": 2},
+        6: {"messages": [{"role": "user", "content": "x" * PROMPT_TOKENS_MAX}]},
     }
-    batch = await world.ended((await world.batch(line(n, **wrong.get(n, {})) for n in range(6))).id)
+    batch = await world.ended((await world.batch(line(n, **wrong.get(n, {})) for n in range(7))).id)
     assert batch.status == "completed"
-    assert batch.request_counts is not None and batch.request_counts.failed == 4
+    assert batch.request_counts is not None and batch.request_counts.failed == 5
     errors = {each["custom_id"]: each["response"] for each in await world.lines_of(batch.error_file_id)}
     assert {name: each["status_code"] for name, each in errors.items()} == {
         "line-1": 404,
         "line-2": 400,
         "line-3": 400,
         "line-5": 400,
+        "line-6": 400,
     }
+    assert errors["line-6"]["body"]["error"]["code"] == "request_too_large"
     assert errors["line-2"]["body"]["error"]["param"] == "temperature"
     assert names(await world.lines_of(batch.output_file_id)) == expected((0, 4))
 

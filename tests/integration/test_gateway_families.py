@@ -113,7 +113,7 @@ async def test_answers_are_interleaved(http: httpx.AsyncClient, cluster: Cluster
 
 
 async def test_a_family_that_does_not_fit_is_refused_whole(http: httpx.AsyncClient, cluster: Cluster) -> None:
-    for count, status, code in ((51, 400, "invalid_value"), (41, 429, "queue_full")):
+    for count, status, code in ((51, 400, "invalid_value"), (41, 400, "request_too_large")):
         answer = await http.post("/v1/chat/completions", json={**CHAT, "n": count})
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
     long = await http.post("/v1/completions", json={"model": "small", "prompt": ["a", "b" * 64]})

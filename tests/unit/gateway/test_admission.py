@@ -128,6 +128,41 @@ def test_waiting_prompt_tokens_have_a_limit() -> None:
     assert verdict.reason == "queue_tokens_full"
 
 
+@pytest.mark.parametrize(
+    ("limits", "requests", "tokens", "words"),
+    [
+        ({"queue_prompt_tokens_max": 100}, 1, 101, "prompt has 101 tokens; expected at most 100"),
+        (
+            {"queue_prompt_tokens_max": 100},
+            4,
+            120,
+            "prompts of 4 answers have 120 tokens; expected at most 100",
+        ),
+        (
+            {"queue_depth_max": 5},
+            6,
+            1,
+            "6 answers are asked for; expected at most 5 (limits.queue_depth_max)",
+        ),
+        (
+            {"class_depth_max": 5},
+            6,
+            1,
+            "6 answers are asked for; expected at most 5 (limits.class_depth_max)",
+        ),
+    ],
+)
+def test_what_fits_no_queue_is_refused_for_good(
+    limits: dict[str, int], requests: int, tokens: int, words: str
+) -> None:
+    full = observe(Load(), view(queued=1000), 0)
+    for load in (Load(), full):
+        verdict = decide(load, GatewayLimits(**limits), CHAT, tokens, requests=requests)
+        assert isinstance(verdict, Refuse)
+        assert (verdict.status, verdict.reason, verdict.retry_after_s) == (400, "request_too_large", None)
+        assert words in verdict.message
+
+
 @pytest.mark.parametrize(("draining", "status"), [(False, None), (True, 503)])
 def test_without_a_live_instance_it_refuses_with_503_if_configured_so(
     draining: bool, status: int | None

@@ -72,7 +72,7 @@ class Refuse:
     """Refuse the request.
 
     Attributes:
-        status: 429 if there is too much work, 503 if no instance can serve it.
+        status: 429 if there is too much work, 503 if no instance can serve it, 400 if no queue could take it.
         reason: A word for programs and metrics.
         message: The limit and the value that exceeds it.
         retry_after_s: Time after which to retry; None if a retry cannot help.
@@ -104,6 +104,8 @@ def decide(
         query: Its objective and required probability; None to skip that check.
         requests: Number of requests.
     """
+    if (refusal := _too_large(limits, requests, prompt_tokens)) is not None:
+        return refusal
     if limits.refuse_without_instance and load.at_ns is not None and cls.model not in load.live_models:
         message = f"no live instance can serve the model {cls.model}"
         return Refuse(
@@ -133,6 +135,23 @@ def decide(
         expected = forecast.expected(cls, query.max_tokens)
         return Admit() if expected is None else _check_objective(expected, query, limits)
     return Admit()
+
+
+def _too_large(limits: GatewayLimits, requests: int, prompt_tokens: int) -> Refuse | None:
+    """Refuse for good a request, or a family, that does not fit into an empty queue."""
+    tokens_max = limits.queue_prompt_tokens_max
+    if tokens_max is not None and prompt_tokens > tokens_max:
+        what = "the prompt has" if requests == 1 else f"the prompts of {requests} answers have"
+        message = (
+            f"{what} {prompt_tokens} tokens; expected at most {tokens_max} (limits.queue_prompt_tokens_max)"
+        )
+        return Refuse(status=400, reason="request_too_large", message=message, retry_after_s=None)
+    for name in ("queue_depth_max", "class_depth_max"):
+        most = getattr(limits, name)
+        if most is not None and requests > max(1, most):
+            message = f"{requests} answers are asked for; expected at most {most} (limits.{name})"
+            return Refuse(status=400, reason="request_too_large", message=message, retry_after_s=None)
+    return None
 
 
 def overload(late_s: float, limits: GatewayLimits) -> Refuse | None:

@@ -40,6 +40,9 @@ from qlm.gateway.tokenizers.served_models import ServedModels
 _KINDS: Final = {Mode.STREAM: "stream", Mode.WHOLE: "whole"}
 """Kinds of answer in the metrics."""
 
+_ERRORS: Final = {400: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
+"""OpenAI's kinds of error, by the status of a refusal."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
@@ -335,7 +338,7 @@ def _refused(verdict: Refuse) -> ApiError:
     return ApiError(
         status=verdict.status,
         message=verdict.message,
-        kind="rate_limit_error" if verdict.status == 429 else "server_error",
+        kind=_ERRORS[verdict.status],
         code=verdict.reason,
         headers=retry_headers(verdict.retry_after_s) | {"x-llm-d-request-dropped-reason": verdict.reason},
     )

@@ -17,6 +17,7 @@ from qlm.gateway.api.responses_api.body import parse_response
 from qlm.gateway.api.responses_api.chat import as_chat
 from qlm.gateway.api.responses_api.events import ResponseEvents
 from qlm.gateway.api.responses_api.items import chat_messages
+from qlm.gateway.api.responses_api.objects import output_items
 from qlm.gateway.api.responses_api.state import ResponseState, read_state, state_of, with_state
 from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.core.session_events import SendFinal
@@ -85,6 +86,17 @@ def test_reasoning_text_and_calls_are_items_in_their_order() -> None:
     assert [each["type"] for each in output] == ["reasoning", "message", "function_call", "function_call"]
     assert output[0]["content"] == [{"type": "reasoning_text", "text": "Hmm."}]
     assert (output[2]["arguments"], output[3]["call_id"]) == ("{}", "c")
+
+
+@pytest.mark.parametrize(("reason", "status"), [("length", "incomplete"), ("stop", "completed")])
+def test_an_answer_of_reasoning_alone_is_one_item_in_the_stream_and_later(reason: str, status: str) -> None:
+    final = SendFinal(1, "", reason, Outcome.STOP)
+    shape = ResponseEvents(METADATA, STATE, "flex")
+    data = shape.delta(1, {"role": "assistant", "reasoning": "Hm"}) + shape.derendered_end(final, {}, reason)
+    message: Any = {"role": "assistant", "content": None, "reasoning": "Hm"}
+    whole = output_items(METADATA.id, message, STATE.tool_names, status)
+    assert events(data)[-1]["response"]["output"] == whole
+    assert [(each["type"], each["status"]) for each in whole] == [("reasoning", status)]
 
 
 def test_a_bad_end_fails_the_response_and_a_render_tier_that_is_away_does_not() -> None:

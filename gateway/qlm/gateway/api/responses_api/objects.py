@@ -80,11 +80,11 @@ def output_items(
 
 def _items(id: RequestId, message: AnswerMessage, names: ToolNames, logprobs: Scores) -> Iterator[OutputItem]:
     index = 0
-    if reasoning := message.get("reasoning"):
+    reasoning, calls = message.get("reasoning"), message.get("tool_calls", ())
+    if reasoning:
         yield reasoning_item(item_id(id, "reasoning", index), reasoning)
         index += 1
-    calls = message.get("tool_calls", ())
-    if (text := message["content"]) or not calls:
+    if (text := message["content"]) or not (reasoning or calls):
         yield message_item(item_id(id, "message", index), [text_part(text or "", logprobs)])
         index += 1
     for place, call in enumerate(calls):

@@ -187,7 +187,7 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"tool_choice": {"type": "any"}}, "tool_choice", "tools"),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", "not configured to reason"),
     ({"stop_sequences": ["a"], "tools": [WEATHER]}, "stop_sequences", "tools"),
-    ({"stop_sequences": ["a"] * 5}, "stop_sequences", "4"),
+    ({"stop_sequences": ["a"] * 65}, "stop_sequences", "64"),
     ({"mcp_servers": [{"name": "x"}]}, "mcp_servers", "not supported"),
     ({"temperature": 1.5}, "temperature", "1.5"),
     ({"max_tokens": None}, "max_tokens", "missing"),

@@ -106,7 +106,7 @@ async def test_log_probabilities_would_show_the_reasoning(client: openai.AsyncOp
     assert caught.value.param == "include_reasoning"
 
 
-@pytest.mark.parametrize("stop", ["", ["a"] * 5, [1], {"a": 1}])
+@pytest.mark.parametrize("stop", ["", ["a"] * 65, [1], {"a": 1}])
 async def test_a_wrong_stop_is_named(client: openai.AsyncOpenAI, stop: Any) -> None:
     with pytest.raises(openai.BadRequestError, match=r"stop is .*; expected a string or a list") as caught:
         await client.responses.create(**ASKED, extra_body={"stop": stop})

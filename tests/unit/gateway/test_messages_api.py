@@ -14,6 +14,7 @@ from qlm.gateway.api.messages_api.body import parse_messages
 from qlm.gateway.api.messages_api.chat import as_chat
 from qlm.gateway.api.messages_api.events import MessageEvents
 from qlm.gateway.api.messages_api.objects import error_object, message_object
+from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.core.session_events import SendFinal
 from support.requests import a_request
 
@@ -58,6 +59,23 @@ def test_an_answer_without_blocks_may_be_sent_back(content: Any) -> None:
     assert said == [question, {"role": "assistant", "content": ""}, question]
     with pytest.raises(ApiError, match="expected a text or a list of blocks"):
         chat_messages([{"role": "user", "content": content}])
+
+
+def test_many_stop_sequences_are_accepted() -> None:
+    plain = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
+    plain["stop_sequences"] = [f"</{n}>" for n in range(64)]
+    assert parse_chat(as_chat(parse_messages(plain), plain)).stop == plain["stop_sequences"]
+
+
+@pytest.mark.parametrize("stops", [["a"] * 65, [""], [1], "a", ["a" * 1001]])
+def test_wrong_stop_sequences_are_refused_in_one_sentence(stops: Any) -> None:
+    question = {"role": "user", "content": "Hi"}
+    plain = {"model": "m", "max_tokens": 5, "messages": [question], "stop_sequences": stops}
+    with pytest.raises(
+        ApiError, match="expected a list of at most 64 texts of 1 to 1000 characters"
+    ) as caught:
+        parse_messages(plain)
+    assert caught.value.param == "stop_sequences"
 
 
 def test_reasoning_that_was_not_asked_for_is_left_out() -> None:

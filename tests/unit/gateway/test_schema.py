@@ -320,7 +320,16 @@ def test_the_newer_output_limit_wins() -> None:
     assert body.output_limit == ("max_completion_tokens", 7)
 
 
-@pytest.mark.parametrize("stop", ["", ["a"] * 5, [""], [1], 3])
+def test_many_stop_strings_are_accepted() -> None:
+    stops = [f"</{n}>" for n in range(64)]
+    assert (
+        parse_chat(CHAT | {"stop": stops}).stop
+        == parse_completion(COMPLETION | {"stop": stops}).stop
+        == stops
+    )
+
+
+@pytest.mark.parametrize("stop", ["", ["a"] * 65, [""], [1], 3])
 def test_wrong_stop_strings_are_refused(stop: object) -> None:
     assert refusal_of_completion(stop=stop).param == "stop"
 

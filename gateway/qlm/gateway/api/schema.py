@@ -39,8 +39,8 @@ from qlm.gateway.api.rendered_fields import (
 from qlm.gateway.api.suggestions import suggestion
 
 _INT64_MAX: Final = 2**63 - 1
-STOPS_MAX: Final = 4
-"""Stop strings of one request, as at OpenAI."""
+STOPS_MAX: Final = 64
+"""Stop strings of one request. OpenAI takes 4; vLLM and Anthropic have no such limit."""
 
 
 class _Body(Strict):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from qlm.gateway.api.bodies.parts import Priority, SloBody
 from qlm.gateway.api.errors import invalid, shown
@@ -24,6 +24,13 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _stops(given: Any) -> Any:
+    sound = isinstance(given, list) and len(given) <= STOPS_MAX
+    if not (sound and all(isinstance(each, str) and 1 <= len(each) <= 1000 for each in given)):
+        raise ValueError(f"a list of at most {STOPS_MAX} texts of 1 to 1000 characters")
+    return given
 
 
 class MessagesTool(_Strict):
@@ -101,7 +108,9 @@ class MessagesBody(_Conversation):
     max_tokens: Annotated[int, Field(ge=1)]  # Output limit, reasoning included
     # Texts that end the answer. Refused with `tools`, and for a model that reasons.
     stop_sequences: Annotated[
-        list[Annotated[str, StringConstraints(min_length=1, max_length=1000)]], Field(max_length=STOPS_MAX)
+        list[Annotated[str, StringConstraints(min_length=1, max_length=1000)]],
+        Field(max_length=STOPS_MAX),
+        BeforeValidator(_stops),
     ] = Field(default_factory=list)
     stream: bool = False  # Events instead of one object
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling; without, the model's own

@@ -98,6 +98,25 @@ async def test_a_conversation_has_the_answers_between_but_not_earlier_instructio
     assert "PIRATE" not in prompt
 
 
+async def test_items_may_be_named_by_their_ids(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
+    first = await client.responses.create(**REQUIRED)
+    (call,) = first.output
+    assert call.type == "function_call" and call.id is not None
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    question: Any = {"role": "user", "content": ASKED["input"]}
+    named: Any = {"type": "item_reference", "id": call.id}
+    short: dict[str, Any] = {"model": "emulated", "max_output_tokens": 8}
+    second = await client.responses.create(**short, input=[question, named, result])
+    given: Any = call.model_dump(exclude_none=True)
+    assert await client.responses.create(**short, input=[question, given, result])
+    said: Any = {"type": "item_reference", "id": second.output[0].id}
+    await client.responses.create(**short, input=[question, named, result, said, question])
+    await client.responses.create(**short, input=[question], previous_response_id=second.id)
+    prompts = [request.prompt_ids for request in cluster.agent.leased[1:]]
+    assert prompts[0] == prompts[1], "a reference is as its item"
+    assert prompts[2] == prompts[3], "a response keeps the items that its references name"
+
+
 class Trip(BaseModel):
     town: str
     days: int
@@ -234,7 +253,8 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
         "input[0].content[0].type",
         "input_file",
     ),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "item_reference"),
+    ({"input": [{"type": "item_reference", "id": "msg_x_0"}]}, "input[0].id", "msg_x_0"),
+    ({"input": [{"type": "item_reference", "id": 1}]}, "input[0].id", "1"),
     ({"input": [{"type": "function_call_output", "output": ""}]}, "input[0].call_id", "null"),
     ({"text": {"format": {"type": "json_schema"}}}, "text.format", "schema"),
     ({"text": {"verbosity": "high"}}, "text.verbosity", "high"),

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from qlm.domain.ids import RequestId
 from qlm.gateway.api.fields.responses_api import InputItem
-from qlm.gateway.api.responses_api.objects import item_id
+from qlm.gateway.api.responses_api.objects import input_item_id
 
 _WITH_STATUS: Final = ("message", "function_call", "function_call_output")
 
@@ -22,7 +22,7 @@ def input_items(id: RequestId, items: Sequence[Mapping[str, Any]]) -> list[Input
         kind = item.get("type", "message")
         named = item.get("id")
         if not (isinstance(named, str) and named) or named in listed:
-            named = item_id(id, kind, place, of="input/")
+            named = input_item_id(id, kind, place)
         listed[named] = _listed(item, kind, named)
     return list(listed.values())
 

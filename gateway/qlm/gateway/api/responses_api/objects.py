@@ -27,16 +27,22 @@ _PREFIXES: Final = {
 }
 
 
-def item_id(id: RequestId, kind: str, index: int, of: str = "") -> str:
-    """Return the id of an item: the same at each gateway, in a stream and in the whole response.
+def item_id(id: RequestId, kind: str, index: int) -> str:
+    """Return the id of an item of the output: the same at each gateway, streamed or whole.
 
-    Args:
-        id: The request.
-        kind: Kind of item.
-        index: Its place.
-        of: Empty for the output; otherwise what it is part of.
+    A client may send it in place of the item, so it has the request.
     """
-    digest = hashlib.sha256(f"{id}/{of}{kind}/{index}".encode()).hexdigest()
+    return f"{_PREFIXES[kind]}{id}_{index}"
+
+
+def response_of_item(id: str) -> str:
+    """Return the id of the response that an item of an output is of; of any other text, one of none."""
+    return f"{RESPONSE_PREFIX}{id.partition('_')[2].rpartition('_')[0]}"
+
+
+def input_item_id(id: RequestId, kind: str, index: int) -> str:
+    """Return the id of an item of the input that came without one: the same at each gateway."""
+    digest = hashlib.sha256(f"{id}/input/{kind}/{index}".encode()).hexdigest()
     return _PREFIXES[kind] + digest[:_ID_CHARACTERS]
 
 

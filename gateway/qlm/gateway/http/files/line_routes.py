@@ -15,6 +15,7 @@ from qlm.gateway.http.attempts import fields_renamed
 from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.responses_api.conversation import earlier_messages
 from qlm.gateway.http.responses_api.prepared import identity_of, prepared_with
+from qlm.gateway.http.responses_api.references import with_items
 from qlm.gateway.http.responses_api.shown import answer_of_response
 from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.gateway import Gateway
@@ -44,6 +45,8 @@ async def _prepare_response(
         state, identity = state_of(body, plain), identity_of(plain)
         prepared = await gateway.intake.earlier(body, identity, headers)
         if prepared is None:
+            body = await with_items(gateway, body, headers[KEY_TENANT])
+            state = state_of(body, plain)
             earlier = await earlier_messages(gateway, body.previous_response_id, headers[KEY_TENANT])
             chat = as_chat(body, plain, earlier)
             prepared = await gateway.intake.prepare(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from qlm.domain.request import RequestRecord
@@ -72,7 +73,7 @@ async def _responses(gateway: Gateway, id: str | None, tenant: str | None) -> li
 
 
 async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, Any]:
-    record, id = await _record_at_end(gateway, response), response_id(response.metadata.id)
+    record, id = (await at_end(gateway, response)).record, response_id(response.metadata.id)
     if record is None or not record.settled:
         raise invalid(_FIELD, f"{_FIELD}: response {id} has not ended yet; expected one that has")
     final = await final_answer(gateway, record)
@@ -84,13 +85,13 @@ async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, An
     return {name: value for name, value in message.items() if name != "refusal"}
 
 
-async def _record_at_end(gateway: Gateway, response: StoredResponse) -> RequestRecord | None:
-    """Return the record of a response; wait a moment if its answer may have met a stop string just now."""
+async def at_end(gateway: Gateway, response: StoredResponse) -> StoredResponse:
+    """Return a response as it is now, after a moment if its answer may have met a stop string just before."""
     record, until_ns = response.record, gateway.clock.now_ns() + round(STOP_WAIT_S * 1e9)
     while record is not None and _may_have_stopped(record) and gateway.clock.now_ns() < until_ns:
         await asyncio.sleep(_LOOK_S)
         record = await gateway.store.record(record.metadata.id)
-    return record
+    return replace(response, record=record)
 
 
 def _may_have_stopped(record: RequestRecord) -> bool:

@@ -84,6 +84,17 @@ def test_prefixes_are_numbered_by_their_ids(tmp_path: Path) -> None:
     assert log.prefix_tokens.tolist() == [4, 0, 9, 2]
 
 
+def _object(**more: object) -> str:
+    row = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 1, "ttft_s": 1, "e2e_s": 1}
+    return json.dumps(row | more)
+
+
+def test_prefixes_of_json_lines_count_whose_first_line_has_none(tmp_path: Path) -> None:
+    log = _read(tmp_path, f"{_object()}\n{_object(prefix_id='a', prefix_tokens=4)}\n", "served.jsonl")
+    assert log.prefix_tokens.tolist() == [0, 4]
+    assert [number != UNSHARED for number in log.prefix.tolist()] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -115,6 +126,7 @@ def test_a_bad_row_is_one_error_with_its_line(tmp_path: Path, row: str, expected
         (f"{HEADER},prefix_id,prefix_tokens\n0,1,1,1,1,,1\n", ":2: prefix_tokens is 1"),
         (f"{HEADER},prefix_id,prefix_tokens\n0,1,1,1,1,a,2\n", ":2: prefix_tokens is 2"),
         (f"{HEADER},load\n0,1,1,1,1,\n", ":2: load is ''"),
+        (f"{_object()}\n{_object(load=2)}\n", ":1: load is None"),
         ('{"arrival_s": 1}\n[]\n', ":2 is"),
         ('{"arrival_s": 1\n', ":1 is"),
         (

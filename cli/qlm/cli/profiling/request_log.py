@@ -133,7 +133,7 @@ def _json_lines(path: Path) -> tuple[dict[str, str], Table]:
                     rows.append(_object(f"{path}:{number}", line))
         except UnicodeDecodeError:
             raise not_utf8(path) from None
-    names = _names(path, list(rows[0]))
+    names = _names(path, list(dict.fromkeys(key for row in rows for key in row)))
     columns = {
         name: [_cell(f"{path}:{at}", meaning, name, row) for at, row in zip(numbers, rows, strict=True)]
         for meaning, name in names.items()

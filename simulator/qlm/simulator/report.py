@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -79,31 +80,33 @@ def requests_csv(result: SimulationResult) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(zip(*columns, strict=True))
+    writer.writerows(itertools.compress(zip(*columns, strict=True), arrived_rows(result).tolist()))
     return text.getvalue()
 
 
 def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> dict[str, Any]:
     """Summarize a run: shares of submitted requests, latencies and throughput of the answered ones.
 
-    Shares and latencies leave out what arrived during the scenario's `warm_up_s`.
+    Shares and latencies leave out what arrived during the scenario's `warm_up_s`. Requests that had not
+    arrived at the end are only counted (`not_arrived`).
 
     Args:
         result: Result of the run.
         streams: Counts of cut and skipped requests by stream.
     """
     workload, outcomes = result.workload, result.outcomes
-    ended = outcomes.ended_ns != NEVER
+    ended, arrived = outcomes.ended_ns != NEVER, arrived_rows(result)
     answered = np.array([each in ANSWERED for each in outcomes.outcome], dtype=np.bool_)
     span_s = float(outcomes.ended_ns.max() - workload.arrival_ns.min()) / 1e9 if ended.any() else 0.0
-    counts = Counter(outcomes.outcome)
+    counts = Counter(itertools.compress(outcomes.outcome, arrived.tolist()))
     plan_ms = np.array(result.plan_s) * 1000
     return {
         "scenario": result.scenario.name,
         "policy": result.policy,
         "seed": result.seed,
         "capacity_rps": result.scenario.capacity_rps,
-        "submitted": len(workload),
+        "submitted": int(arrived.sum()),
+        "not_arrived": int((~arrived).sum()),
         "counted": int(counted_rows(result).sum()),
         "attainment": _share(outcomes.met[counted_rows(result)]),
         "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},
@@ -129,7 +132,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "evictions": int(outcomes.evictions.sum()),
         "engine_preemptions": int(outcomes.engine_preemptions.sum()),
         "longest_first_token_s": _longest_s(result),
-        "prefix_tokens_shared": _shared_tokens(workload),
+        "prefix_tokens_shared": _shared_tokens(workload, arrived),
         "prefix_tokens_hit": result.prefix_hits,
         "plans": len(result.plan_s),
         "planner_failures": result.planner_failures,
@@ -142,9 +145,18 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
     }
 
 
+def arrived_rows(result: SimulationResult) -> npt.NDArray[np.bool_]:
+    """Return the mask of the submitted requests.
+
+    Others were due after the horizon, or are calls of a task whose earlier call has not ended well.
+    """
+    arrived: npt.NDArray[np.bool_] = result.outcomes.arrival_ns != NEVER
+    return arrived
+
+
 def counted_rows(result: SimulationResult) -> npt.NDArray[np.bool_]:
     """Return the mask of the requests that arrived after the warm-up."""
-    return result.workload.arrival_ns >= round(result.scenario.warm_up_s * 1e9)
+    return arrived_rows(result) & (result.outcomes.arrival_ns >= round(result.scenario.warm_up_s * 1e9))
 
 
 def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.bool_]]]:
@@ -157,13 +169,13 @@ def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.boo
     return [(name, mask) for name, mask in rows if mask.any()]
 
 
-def _shared_tokens(workload: Workload) -> int:
+def _shared_tokens(workload: Workload, arrived: npt.NDArray[np.bool_]) -> int:
     """Count the prompt tokens with which an earlier prompt of the same model began, too."""
     if not workload.prefixes:
         return 0
     covered, shared = prefix_tokens(workload), 0
     for model in np.unique(workload.model):
-        rows = np.flatnonzero(workload.model == model).tolist()
+        rows = np.flatnonzero(arrived & (workload.model == model)).tolist()
         shared += shared_tokens(tuple(workload.prefixes[row] for row in rows), covered[rows].tolist())
     return shared
 
@@ -200,7 +212,7 @@ def _deadlines_ns(result: SimulationResult) -> IntArray:
     targets_ms = [each.slo.target_ms for each in result.scenario.slo_classes]
     target_ns = np.array([NEVER if ms is None else round(ms * 1e6) for ms in targets_ms], dtype=np.int64)
     each_ns = target_ns[result.workload.slo_class]
-    return np.where(each_ns == NEVER, NEVER, result.workload.arrival_ns + each_ns)
+    return np.where(each_ns == NEVER, NEVER, result.outcomes.arrival_ns + each_ns)
 
 
 def _seconds(times_ns: IntArray) -> list[str]:

@@ -1,4 +1,4 @@
-"""Results of a simulation: one row per submitted request, and sums."""
+"""Results of a simulation: one row per request of the workload, and sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,8 @@ class Outcomes:
     """Outcome columns, shape (requests,) each; times in nanoseconds from the start.
 
     Attributes:
-        arrival_ns: Arrival of the request; `NEVER` for a call of a task that never came.
+        arrival_ns: Arrival of the request; `NEVER` if it was due after the horizon, or is a call of a task
+            that never came.
         first_token_ns: Arrival of the first token at the client.
         ended_ns: Arrival of the last token at the client.
         tokens: Output tokens received.
@@ -39,7 +40,7 @@ class Outcomes:
         evictions: Number of preemptions by agents.
         engine_preemptions: Number of preemptions within engines: for lack of KV blocks, by sleep, by batch
             policies.
-        outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`.
+        outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`, also of what has not arrived.
         met: Whether the objective was met; best-effort requests meet theirs by being answered.
         idle_s: Time that the reader waited beyond the objective; NaN without a reader.
         stalls: Pauses of the reader after the first token.

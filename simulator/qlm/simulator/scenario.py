@@ -225,7 +225,8 @@ class Scenario:
         host_kv_bytes: Host memory per instance for offloaded KV blocks; 0 for none.
         kv_offloading: Rules of copying KV blocks there and back.
         append_interval_s: Interval at which tokens are written to the output log.
-        horizon_s: Latest end of the simulation; unfinished requests then count as missed.
+        horizon_s: Latest end of the simulation; requests that are unfinished then count as missed, and those
+            that have not arrived do not count.
         warm_up_s: Start of the simulation: what arrives in it is left out of attainment and latencies.
     """
 

@@ -52,6 +52,12 @@ def qlm(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
+def test_requests_due_after_the_horizon_are_counted_apart(tmp_path: Path) -> None:
+    arrivals = "{bursts: {count: 30, start_s: 1000}}"
+    done = qlm("simulate", with_arrivals(tmp_path, arrivals, "limits: {horizon_s: 5}\n"))
+    assert "0 requests, - met in all; 0 refused, 0 unfinished; 30 not arrived" in done.output, done.output
+
+
 def test_simulate_writes_the_files_of_the_design(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = qlm("simulate", scenario, "--policy", "fcfs", "--seed", "7", "--out", out)

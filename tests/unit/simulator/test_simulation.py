@@ -115,6 +115,19 @@ def test_the_horizon_leaves_the_rest_unfinished() -> None:
     assert np.all(result.outcomes.tokens[started] > 0), "what a client has by then is counted"
 
 
+def test_requests_due_after_the_horizon_are_neither_submitted_nor_missed() -> None:
+    result = run(scenario(workload(400, rate_rps=100.0, classes=1), instances=1, horizon_s=3.0))
+    arrived = result.workload.arrival_ns <= 3_000_000_000
+    summed, rows = summary(result), requests_csv(result).splitlines()[1:]
+    assert 0 < arrived.sum() < 400
+    assert [len(rows), summed["submitted"], summed["counted"]] == [arrived.sum()] * 3
+    assert summed["not_arrived"] == 400 - arrived.sum()
+    assert summed["attainment"] == result.outcomes.met[arrived].mean()
+    assert summed["attainment_by_class"] == {"chat": summed["attainment"]}
+    assert sum(summed["outcomes"].values()) == arrived.sum()
+    assert 0 < summed["unfinished"] < arrived.sum()
+
+
 def test_a_killed_instance_loses_nothing() -> None:
     faults = (KillInstance(at_s=1.0, instance=I0, down_s=8.0),)
     result = run(scenario(workload(120, rate_rps=40.0), faults=faults, append_interval_s=0.02))

@@ -62,6 +62,8 @@ def test_calls_after_a_refused_one_never_come() -> None:
     refused = np.array([each == REFUSED for each in result.outcomes.outcome])
     assert np.array_equal(refused, first)
     assert np.all(result.outcomes.arrival_ns[~first] < 0)
+    summed = summary(result)
+    assert (summed["submitted"], summed["not_arrived"]) == (first.sum(), (~first).sum())
 
 
 def test_calls_find_more_of_earlier_ones_where_tasks_have_homes() -> None:

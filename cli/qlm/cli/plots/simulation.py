@@ -56,7 +56,7 @@ def figure(title: str, *, width: float = 9.0, height: float = 4.0) -> tuple[Figu
 def draw_attainment(result: SimulationResult, path: Path) -> None:
     """Draw the share of requests that met their objective, by time of arrival."""
     made, axes = figure(f"Objectives met, by arrival: {_what(result)}")
-    arrival_s = result.workload.arrival_ns / 1e9
+    arrival_s = result.outcomes.arrival_ns / 1e9
     edges = np.linspace(0.0, max(float(arrival_s.max(initial=0.0)), 1e-9), _BINS + 1)
     for number, (name, rows) in enumerate(by_class(result)):
         all_of, _ = np.histogram(arrival_s[rows], edges)

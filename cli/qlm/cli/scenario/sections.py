@@ -325,7 +325,8 @@ class LimitsSection(Section):
             policy preempts their request, and they stay allocated until that has ended.
         host_kv_overlap: Copies to host memory and back run at the same time; otherwise one after the other.
         append_interval_ms: Time between two writes of a running request's tokens to the output log.
-        horizon_s: Latest end of the simulation; unfinished requests then count as missed.
+        horizon_s: Latest end of the simulation; requests that are unfinished then count as missed, and those
+            that have not arrived do not count.
         warm_up_s: Time at the start whose requests are left out of attainment and latencies.
     """
 

@@ -95,7 +95,8 @@ def _print(summed: dict[str, object], out: Path | None) -> None:
     say(
         f"{summed['submitted']} requests, {_percent(summed['attainment'])} met in all; "
         f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
-        f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
+        + (f"{summed['not_arrived']} not arrived before the horizon; " if summed["not_arrived"] else "")
+        + f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
     )
     say(gpu_time_text(summed))
     say(_prefixes(summed))

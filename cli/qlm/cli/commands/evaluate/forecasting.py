@@ -28,6 +28,7 @@ from qlm.simulator.evaluation.accuracy import (
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
 from qlm.simulator.gpu_report import gpu_summary, gpu_time_text
 from qlm.simulator.policies import Policy
+from qlm.simulator.report import arrived_rows
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
 
@@ -122,7 +123,7 @@ def _plain(
         "scenario": result.scenario.name,
         "policy": result.policy,
         "seed": result.seed,
-        "submitted": len(result.workload),
+        "submitted": int(arrived_rows(result).sum()),
         **gpu_summary(result),
         "accuracy": [{"slo_class": name, "time": what, **asdict(row)} for name, what, row in rows],
         "streams": [asdict(each) for each in drawn.streams],

@@ -48,10 +48,10 @@ def compare(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["compare", *(str(each) for each in arguments)])
 
 
-def a_run(policy: str, seed: int, met: float) -> Run:
+def a_run(policy: str, seed: int, met: float | None) -> Run:
     figures = Figures(
         met=met,
-        worst_class=met / 2,
+        worst_class=None if met is None else met / 2,
         served_rps=2.0,
         p99_first_token_s=1.5,
         swaps=3,
@@ -102,6 +102,37 @@ def test_one_seed_has_no_spread_and_no_interval() -> None:
     first, other = cells([a_run("first", 1, 0.5), a_run("other", 1, 0.6)])
     assert (first.met_spread, other.difference_95) == (None, None)
     assert "+10.0" in "\n".join(lines(shown([first, other]), 200))
+
+
+def test_a_seed_without_a_figure_does_not_count_in_its_mean() -> None:
+    runs = [
+        a_run("first", 1, 0.5),
+        a_run("first", 2, None),
+        a_run("other", 1, 0.6),
+        a_run("other", 2, 0.9),
+        a_run("third", 1, None),
+        a_run("third", 2, None),
+    ]
+    first, other, third = cells(runs)
+    assert (first.means.met, first.means.worst_class, first.met_spread) == (0.5, 0.25, None)
+    assert other.difference == pytest.approx(0.1) and other.difference_95 is None
+    assert (third.means.met, third.difference) == (None, None)
+
+
+def test_figures_that_no_run_has_are_left_empty(tmp_path: Path) -> None:
+    path = tmp_path / "late.yaml"
+    late = "arrivals: {bursts: {count: 5, start_s: 100}}"
+    text = SCENARIO.format(name="late").replace("arrivals: {poisson: {rate_rps: 10, requests: 40}}", late)
+    path.write_text(f"{text}limits: {{horizon_s: 5}}\n", "utf-8")
+    options = (path, "--policy", "fcfs,edf", "--seeds", "1", "--out", tmp_path, "--plots")
+    done = compare(*options)
+    assert done.exit_code == 0, done.output
+    shown_rows = [line.split()[3:9] for line in done.output.splitlines() if line.startswith("late")]
+    assert shown_rows == [["-"] * 6] * 2
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "compare.csv").read_text("utf-8"))))
+    assert [(row["met"], row["p99_first_token_s"], row["swaps"]) for row in rows] == [("", "", "0")] * 2
+    means = [each["means"] for each in json.loads(compare(*options, "--json").stdout)]
+    assert [(each["met"], each["served_rps"]) for each in means] == [(None, None)] * 2
 
 
 @pytest.mark.parametrize(("count", "t"), [(3, 4.303), (11, 2.228), (31, 2.042)])

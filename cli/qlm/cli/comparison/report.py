@@ -4,10 +4,9 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from statistics import mean
 
 from qlm.cli.comparison.runs import Figures, Run
-from qlm.cli.comparison.statistics import interval, spread
+from qlm.cli.comparison.statistics import interval, mean_or_none, spread
 from qlm.cli.inspect.layout import Table
 from qlm.cli.inspect.render import table
 
@@ -17,10 +16,11 @@ class Cell:
     """A policy in one scenario at one load, over all seeds.
 
     Attributes:
-        means: Means over the seeds.
-        met_spread: Standard deviation of `met` between seeds; None with one seed.
-        difference: Mean difference of `met` to the first policy, seed by seed; None for that policy.
-        difference_95: Its 95 % interval; None with one seed.
+        means: Means over the seeds that have a value; None if no seed has one.
+        met_spread: Standard deviation of `met` between seeds; None with fewer than two values.
+        difference: Mean difference of `met` to the first policy, seed by seed; None for that policy, and
+            if no seed has a value of both.
+        difference_95: Its 95 % interval; None with fewer than two differences.
     """
 
     scenario: str
@@ -41,15 +41,16 @@ def cells(runs: Sequence[Run]) -> Iterator[Cell]:
         of_cell = [
             each for each in runs if (each.scenario, each.load, each.policy) == (scenario, load, policy)
         ]
-        paired = [each.figures.met - met[scenario, load, first, each.seed] for each in of_cell]
+        pairs = [(each.figures.met, met[scenario, load, first, each.seed]) for each in of_cell]
+        paired = [own - other for own, other in pairs if own is not None and other is not None]
         yield Cell(
             scenario=scenario,
             load=load,
             policy=policy,
             seeds=len(of_cell),
-            means=Figures(**{name: mean(getattr(each.figures, name) for each in of_cell) for name in _NAMES}),
-            met_spread=spread([each.figures.met for each in of_cell]),
-            difference=None if policy == first else mean(paired),
+            means=Figures(**{name: mean_or_none(_values(of_cell, name)) for name in _NAMES}),
+            met_spread=spread(_values(of_cell, "met")),
+            difference=None if policy == first else mean_or_none(paired),
             difference_95=None if policy == first else interval(paired),
         )
 
@@ -64,16 +65,16 @@ def shown(found: Sequence[Cell]) -> Table:
             each.scenario,
             f"{each.load:g}",
             each.policy,
-            f"{100 * each.means.met:.1f}",
-            None if each.met_spread is None else f"{100 * each.met_spread:.1f}",
+            _percent(each.means.met),
+            _percent(each.met_spread),
             _difference(each),
-            f"{100 * each.means.worst_class:.1f}",
-            f"{each.means.served_rps:.2f}",
-            f"{each.means.p99_first_token_s:.1f}",
-            f"{each.means.swaps:.0f}",
-            f"{each.means.evictions:.0f}",
-            f"{100 * each.means.again:.1f}",
-            f"{100 * each.means.idle:.1f}",
+            _percent(each.means.worst_class),
+            _number(each.means.served_rps, 2),
+            _number(each.means.p99_first_token_s, 1),
+            _number(each.means.swaps, 0),
+            _number(each.means.evictions, 0),
+            _percent(each.means.again),
+            _percent(each.means.idle),
         )
         for each in found
     ]
@@ -88,7 +89,7 @@ def runs_csv(runs: Sequence[Run]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["scenario", "load", "policy", "seed", *_NAMES])
     for each in runs:
-        values = (f"{value:.6g}" for value in asdict(each.figures).values())
+        values = ("" if value is None else f"{value:.6g}" for value in asdict(each.figures).values())
         writer.writerow([each.scenario, f"{each.load:g}", each.policy, each.seed, *values])
     return text.getvalue()
 
@@ -96,6 +97,19 @@ def runs_csv(runs: Sequence[Run]) -> str:
 def plain(found: Sequence[Cell]) -> list[dict[str, object]]:
     """Return the cells for JSON."""
     return [asdict(each) for each in found]
+
+
+def _values(runs: Sequence[Run], name: str) -> list[float]:
+    values = (getattr(each.figures, name) for each in runs)
+    return [value for value in values if value is not None]
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else _number(100 * share, 1)
+
+
+def _number(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"
 
 
 def _difference(cell: Cell) -> str | None:

@@ -18,7 +18,7 @@ BESIDE_WORK = ("idle_awake", "idle_loadable")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of one run. Shares are of 1.
+    """Figures of one run; None where no request had a part in one. Shares are of 1.
 
     Attributes:
         met: Share of the counted requests that met their objective.
@@ -31,14 +31,14 @@ class Figures:
         idle: Share of GPU time in which an instance was idle beside work that it could do.
     """
 
-    met: float
-    worst_class: float
-    served_rps: float
-    p99_first_token_s: float
-    swaps: float
-    evictions: float
-    again: float
-    idle: float
+    met: float | None
+    worst_class: float | None
+    served_rps: float | None
+    p99_first_token_s: float | None
+    swaps: float | None
+    evictions: float | None
+    again: float | None
+    idle: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +114,10 @@ def figures(summed: Mapping[str, Any]) -> Figures:
     """Return the figures of a summary (`qlm.simulator.report.summary`)."""
     firsts = (each["first_token_p99_s"] for each in summed["latency_by_class"].values())
     return Figures(
-        met=summed["attainment"] or 0.0,
-        worst_class=min(summed["attainment_by_class"].values(), default=0.0),
-        served_rps=summed["throughput_rps"] or 0.0,
-        p99_first_token_s=max((each for each in firsts if each is not None), default=0.0),
+        met=summed["attainment"],
+        worst_class=min(summed["attainment_by_class"].values(), default=None),
+        served_rps=summed["throughput_rps"],
+        p99_first_token_s=max((each for each in firsts if each is not None), default=None),
         swaps=summed["swaps"],
         evictions=summed["evictions"],
         again=summed["gpu_time"]["again"],

@@ -9,8 +9,13 @@ _T_975: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Quantile 0.975 of Student's t for 1 to 9 degrees of freedom."""
 
 
+def mean_or_none(values: Sequence[float]) -> float | None:
+    """Return the mean; None of no value."""
+    return mean(values) if values else None
+
+
 def spread(values: Sequence[float]) -> float | None:
-    """Return the standard deviation between seeds; None of one value."""
+    """Return the standard deviation between seeds; None of fewer than two values."""
     return stdev(values) if len(values) > 1 else None
 
 

@@ -1,5 +1,6 @@
 """Picture of a comparison of policies."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def draw_all(found: Sequence[Cell], folder: Path) -> None:
             (each for each in found if (each.scenario, each.policy) == (scenario, policy)),
             key=lambda each: each.load,
         )
-        met = [100 * each.means.met for each in of_line]
+        met = [math.nan if each.means.met is None else 100 * each.means.met for each in of_line]
         spreads = [100 * (each.met_spread or 0.0) for each in of_line]
         label = f"{scenario}, {policy}" if named else policy
         if len(loads) > 1:

@@ -66,7 +66,8 @@ def _past(workload: Workload, rows: IntArray) -> _Past:
 def _record(past: _Past, end_ns: int) -> ClassRecord:
     stats = LengthStats()
     for output, most in zip(past.output_tokens.tolist(), past.max_tokens.tolist(), strict=True):
-        outcome = Outcome.STOP if output < most else Outcome.LENGTH
+        # As in the engine: an answer whose own end is its last allowed token has ended by itself.
+        outcome = Outcome.STOP if output <= most else Outcome.LENGTH
         stats.count(min(output, most), outcome, _WINDOW)
     return ClassRecord(
         at_ns=end_ns,

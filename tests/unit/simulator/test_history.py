@@ -15,7 +15,7 @@ from qlm.simulator.policies import POLICIES
 from qlm.simulator.scenario import PastTraffic, Scenario, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import Simulation, SimulationObserver, simulate
-from support.simulation import CHAT, REPORT, SMALL, scenario
+from support.simulation import CHAT, REPORT, SMALL, run, scenario
 
 COUNT = 240
 CLASSES = [RequestClass(SMALL, name, target_ms=1000.0) for name in ("ttft-1s", "deadline-60s")]
@@ -50,6 +50,18 @@ def test_the_controller_knows_lengths_prompts_and_rates_of_the_past() -> None:
     assert (first.mean_prompt_tokens, first.mean_max_tokens) == (300, 512)
     rates = [state.arrivals[cls].accepted_rps for cls in CLASSES]
     assert rates == pytest.approx([1.5, 0.5], rel=0.1)
+
+
+def test_an_answer_that_just_fits_its_limit_has_ended_by_itself_as_in_a_simulation() -> None:
+    def make(seeds: Seeds) -> Workload:
+        drawn = past(seeds)
+        return replace(drawn, output_tokens=510 + np.arange(COUNT) % 5)
+
+    stopped = run(scenario(make, instances=2)).outcomes.outcome.count("stop")
+    assert stopped == COUNT * 3 / 5
+    history = past_history(PastTraffic(make_workload=make), make(Seeds(1)), lambda *_: CLASSES[0], EPOCH_NS)
+    (record,) = recalled(history, EPOCH_NS).records.values()
+    assert record.counts.ended.sum() / record.counts.answers == pytest.approx(stopped / COUNT)
 
 
 def test_an_old_history_tells_lengths_but_no_rates() -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.main import main
 from qlm.cli.scenario.output import write_files
+from qlm.domain.errors import QlmError
 from qlm.simulator.gpu_report import IDLE_COLUMNS
 from qlm.simulator.report import COLUMNS
 
@@ -186,6 +187,33 @@ def test_a_file_is_no_folder_to_write_to(command: list[str], below: str, scenari
     done = qlm(*command, scenario, "--out", scenario / below)
     assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
     assert "expected a folder" in done.output and str(scenario) in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["simulate"], "summary.json"),
+        (["simulate", "--plots"], "use.png"),
+        (["compare"], "compare.csv"),
+        (["evaluate", "rct"], "accuracy.json"),
+    ],
+)
+def test_a_folder_of_the_name_of_a_file_is_named_before_the_simulation(
+    command: list[str], name: str, scenario: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / name).mkdir(parents=True)
+    done = qlm(*command, scenario, "--out", tmp_path / "out")
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
+    assert f"{tmp_path / 'out' / name} cannot be written" in done.output
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [name]
+
+
+def test_no_file_is_replaced_if_one_cannot_be(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a": b"old"})
+    (tmp_path / "b").mkdir()
+    with pytest.raises(QlmError, match="/b cannot be written"):
+        write_files(tmp_path, {"a": b"new", "b": b"new"})
+    assert (tmp_path / "a").read_bytes() == b"old"
 
 
 def test_files_are_written_all_or_none(tmp_path: Path) -> None:

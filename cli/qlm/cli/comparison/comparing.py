@@ -30,7 +30,7 @@ def compare(plan: Plan, out: Path | None, *, plots: bool, as_json: bool) -> None
     """
     draw = drawing("comparison") if plots else None
     if out is not None:
-        make_folder(out)
+        make_folder(out, ("compare.csv", *(("compare.png",) if plots else ())))
     runs = list(_runs(plan))
     found = list(cells(runs))
     if out is not None:

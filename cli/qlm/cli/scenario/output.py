@@ -1,31 +1,40 @@
 """Output folder of a simulation: all files of a run are written, or none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from qlm.domain.errors import QlmError
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, files: Iterable[str] = ()) -> None:
     """Create the folder and its parents if they are missing.
 
+    Args:
+        path: The folder.
+        files: Names of files to be written into it later.
+
     Raises:
-        QlmError: A file has the name of the folder or of a parent.
+        QlmError: A file has the name of the folder or of a parent, or something else that of a file.
         OSError: The folder cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise QlmError(f"--out is {str(path)!r}, which is, or is in, a file; expected a folder") from error
+    for name in files:
+        _check_replaceable(path / name)
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write files under temporary names, and rename them when all are complete.
 
     Raises:
+        QlmError: There is something else than a file of one of the names.
         OSError: A file cannot be written; files of an earlier run are then unchanged.
     """
+    for name in contents:
+        _check_replaceable(folder / name)
     written = {folder / f".{name}.part": folder / name for name in contents}
     try:
         for part, file in written.items():
@@ -36,3 +45,10 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         for part in written:
             with suppress(OSError):
                 part.unlink()
+
+
+def _check_replaceable(file: Path) -> None:
+    if file.exists() and not file.is_file():
+        raise QlmError(
+            f"{file} cannot be written: it exists and is no regular file; expected none, or a file"
+        )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 import orjson
@@ -19,6 +20,9 @@ from qlm.simulator.policies import Policy
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.sampling import ClusterSampler
 from qlm.simulator.simulation import simulate
+
+_FILES: Final = ("requests.csv", "idle.csv", "summary.json")
+_PICTURES: Final = ("attainment.png", "queues.png", "gantt.png", "use.png")
 
 
 def simulate_file(
@@ -43,7 +47,7 @@ def simulate_file(
     draw = drawing("simulation") if plots else None
     drawn = draw_scenario(path, seed, load=load)
     if out is not None:
-        make_folder(out)
+        make_folder(out, (*_FILES, *(_PICTURES if plots else ())))
     for line in lines_of_profiles(drawn.scenario.fleet.profiles.values()):
         click.echo(line, err=True)
     sampler = ClusterSampler(sample_interval_s(drawn.scenario.horizon_s)) if draw else None
@@ -61,7 +65,7 @@ def simulate_file(
     if out is not None:
         table = requests_csv(result).encode()
         idle = idle_csv(result).encode()
-        write_files(out, {"requests.csv": table, "idle.csv": idle, "summary.json": plain + b"\n"})
+        write_files(out, dict(zip(_FILES, (table, idle, plain + b"\n"), strict=True)))
     if draw is not None and sampler is not None and out is not None:
         draw(result, sampler.samples, out)
     if as_json:

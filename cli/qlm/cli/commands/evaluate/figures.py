@@ -32,7 +32,8 @@ def simulate_figures(
     with errors_in_one_line():
         draw = drawing("streaming") if plots else None
         if out is not None:
-            make_folder(out)
+            ends = (".csv", ".png") if plots else (".csv",)
+            make_folder(out, [f"{name}{end}" for name in figures or FIGURES for end in ends])
         answer = {}
         for name in figures or FIGURES:
             figure = FIGURES[name].up_to(requests)

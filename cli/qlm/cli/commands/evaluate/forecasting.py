@@ -70,7 +70,7 @@ def evaluate_forecasts(
         draw = drawing("rct") if plots else None
         drawn = draw_scenario(scenario, seed, load=load)
         if out is not None:
-            make_folder(out)
+            make_folder(out, ("accuracy.json",))
         result, recorder = _run(drawn, policy, seed, every, about)
         judged = judge(result, recorder, skip=skip, queued_only=queued)
         rows = [(name, what, accuracy(pairs)) for name, what, pairs in judged]

@@ -106,17 +106,24 @@ class Replanner:
 
     def _improve(self, problem: Problem, new_groups: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
         self.moves = self._settings.moves(problem)
+        if problem.groups:
+            plan, moves = self._searched(problem, new_groups)
+        else:
+            plan, moves = replace(_kept(problem, new_groups), penalty_s=0.0), 0
+        took_s = moves * DEFAULT_SETTINGS.move_s
+        self._rest_s = (took_s - UNPACED_S) / self._settings.share_max
+        self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
+        return plan
+
+    def _searched(self, problem: Problem, new_groups: frozenset[GroupId]) -> tuple[Plan, int]:
+        """Return the best plan that was found, and the moves that it took."""
         found = search(
             _without(problem, new_groups),
             seed=self._seed,
             budget=SearchBudget(moves=self.moves),
             in_order=True,
         )
-        plan = relieve_idle(problem, found.plan)
-        took_s = found.moves * DEFAULT_SETTINGS.move_s
-        self._rest_s = (took_s - UNPACED_S) / self._settings.share_max
-        self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
-        return plan
+        return relieve_idle(problem, found.plan), found.moves
 
     def _insert(self, problem: Problem, new_groups: frozenset[GroupId]) -> Plan:
         return solve_fast(

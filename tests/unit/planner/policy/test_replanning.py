@@ -7,6 +7,7 @@ import pytest
 from benchmarks.planner_problems import live
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.planner.method_names import KEPT
 from qlm.planner.policy.replanning import Replanner, ReplanSettings
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import verify
@@ -33,6 +34,17 @@ def test_nothing_new_and_not_time_yet_costs_nothing() -> None:
     again = planner(queued(PROBLEM, plan, passed_s=0.1))
     assert planner.moves == 0
     assert again.queues == plan.queues
+
+
+def test_without_groups_the_present_plan_is_kept_and_no_search_begins() -> None:
+    planner = Replanner(seed=1)
+    nothing = replace(PROBLEM, groups=(), instances=tuple(replace(i, queue=()) for i in PROBLEM.instances))
+    plan = planner(nothing)
+    assert (plan.method, plan.penalty_s, planner.moves) == (KEPT, 0.0, 0)
+    assert not any(plan.queues.values()) and len(plan.queues) == len(PROBLEM.instances)
+    assert not verify(nothing, plan).violations
+    planner(replace(PROBLEM, now_s=PROBLEM.now_s + 0.3))
+    assert planner.moves > 0, "the penalty has grown"
 
 
 def test_a_new_group_is_inserted_and_the_rest_stays_in_its_order() -> None:

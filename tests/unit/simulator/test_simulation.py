@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qlm.domain.ids import InstanceId
+from qlm.domain.operations import MODEL_SWAPS
 from qlm.domain.slo import OnMiss, TokenSlo
 from qlm.simulator.report import COLUMNS, requests_csv, summary
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
@@ -126,6 +127,17 @@ def test_requests_due_after_the_horizon_are_neither_submitted_nor_missed() -> No
     assert summed["attainment_by_class"] == {"chat": summed["attainment"]}
     assert sum(summed["outcomes"].values()) == arrived.sum()
     assert 0 < summed["unfinished"] < arrived.sum()
+
+
+@pytest.mark.parametrize("horizon_s", [2.0, 8.0, None])
+def test_a_swap_that_the_horizon_cuts_off_is_in_no_sum(horizon_s: float | None) -> None:
+    subject = scenario(
+        workload(60, rate_rps=30.0, models=2), instances=1, models=(SMALL, LARGE), horizon_s=horizon_s
+    )
+    summed = summary(run(subject))
+    done = summed["operations"]
+    assert summed["swaps"] == sum(done[operation] for operation in MODEL_SWAPS.values())
+    assert (summed["swaps"] > 0) == (summed["swap_seconds"] > 0) == (horizon_s is None)
 
 
 def test_a_killed_instance_loses_nothing() -> None:

@@ -55,7 +55,7 @@ def operation_costs(models: Mapping[ModelId, HostedModel], host_memory_bytes: in
 
 @dataclass(slots=True)
 class SwapCounts:
-    """Model swaps of one instance so far, by tier.
+    """Ended model swaps of one instance so far, by tier.
 
     Attributes:
         seconds: Time without an awake engine.
@@ -65,6 +65,13 @@ class SwapCounts:
     reload: int = 0
     cold: int = 0
     seconds: float = 0.0
+
+    def ended(self, tier: SwapTier, took_s: float) -> None:
+        """Count a swap."""
+        self.warm += tier is SwapTier.WARM
+        self.reload += tier is SwapTier.RELOAD
+        self.cold += tier is SwapTier.COLD
+        self.seconds += took_s
 
 
 @dataclass(slots=True)
@@ -215,15 +222,12 @@ class SimulatedEngineHost:
         else:
             lasts_ns = self._new_process(model, Residency.COLD).residency.start()
         self._memory.gone(model)
-        self.swaps.warm += tier is SwapTier.WARM
-        self.swaps.reload += tier is SwapTier.RELOAD
-        self.swaps.cold += tier is SwapTier.COLD
         if model in self._memory.prefetched:
             self._drop(model)
             self._on_change(self._prefetched())
 
         def up() -> None:
-            self.swaps.seconds += (self._event_queue.now_ns - began_ns) / 1e9
+            self.swaps.ended(tier, (self._event_queue.now_ns - began_ns) / 1e9)
             self._serve(model, tier)
 
         self._after(lasts_ns, up)

@@ -3,7 +3,7 @@
 import csv
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -119,7 +119,7 @@ def text(cells: Sequence[str]) -> list[str]:
 def _read(path: Path, file: TextIO, wanted: Sequence[Column]) -> Table:
     reader = csv.reader(file, strict=True)
     header = [name.strip() for name in _next_row(path, reader)]
-    found = _found(path, header, wanted)
+    found = _found(path, header, _once_each(path, wanted))
     lines: list[IntArray] = []
     parts: dict[str, list[Any]] = {column.name: [] for column, _ in found}
     for numbers, rows in _chunks(path, reader, len(header)):
@@ -130,6 +130,18 @@ def _read(path: Path, file: TextIO, wanted: Sequence[Column]) -> Table:
     if not lines:
         raise InvalidValueError(str(path), "a header without rows", "at least one row")
     return Table(path, np.concatenate(lines), {name: _joined(values) for name, values in parts.items()})
+
+
+def _once_each(path: Path, wanted: Sequence[Column]) -> list[Column]:
+    """Return the columns, each once: several meanings may share one that is converted alike."""
+    by_name: dict[str, Column] = {}
+    for column in wanted:
+        other = by_name.setdefault(column.name, column)
+        if other.convert is not column.convert:
+            found = f"{column.name} for two meanings of different types"
+            raise InvalidValueError(f"{path}:1: header", found, "a column for each")
+        by_name[column.name] = replace(other, required=other.required or column.required)
+    return list(by_name.values())
 
 
 def _next_row(path: Path, reader: Any) -> list[str]:

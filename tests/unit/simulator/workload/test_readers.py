@@ -107,6 +107,27 @@ def test_newer_burstgpt_files_have_more_columns(tmp_path: Path) -> None:
     assert read(tmp_path, BURSTGPT_SESSIONS, "burstgpt").prompt_tokens.tolist() == [472]
 
 
+THREE_NUMBERS = "arrival_s,input_tokens,output_tokens,team\n0,10,2,a\n1,20,3,b\n"
+
+
+@pytest.mark.parametrize(
+    "columns", [{"model": "input_tokens"}, {"slo_class": "arrival_s"}, {"input_tokens": "arrival_s"}]
+)
+def test_a_column_for_two_meanings_of_different_types_is_refused(
+    columns: dict[str, str], tmp_path: Path
+) -> None:
+    (name,) = columns.values()
+    expected = rf"trace:1: header is '{name} for two meanings of different types'; expected a column for each"
+    with pytest.raises(InvalidValueError, match=expected):
+        read(tmp_path, THREE_NUMBERS, "csv", columns)
+
+
+def test_a_column_of_text_may_have_two_meanings(tmp_path: Path) -> None:
+    trace = read(tmp_path, THREE_NUMBERS, "csv", {"model": "team", "tenant": "team"})
+    assert names(trace.model) == names(trace.tenant) == ["a", "b"]
+    assert trace.prompt_tokens.tolist() == [10, 20]
+
+
 SHARED = """arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens
 0,2000,5,system,600
 1,2000,5,,

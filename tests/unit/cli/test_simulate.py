@@ -86,6 +86,13 @@ def test_equal_seeds_write_equal_files(scenario: Path, tmp_path: Path) -> None:
     assert written[0] == written[1] != written[2]
 
 
+@pytest.mark.parametrize("command", [["simulate"], ["evaluate", "rct"]])
+def test_nothing_is_written_to_a_standard_error_that_is_no_terminal(
+    command: list[str], scenario: Path
+) -> None:
+    assert qlm(*command, scenario).stderr == ""
+
+
 def test_load_makes_requests_come_faster(scenario: Path) -> None:
     plain, doubled = (
         json.loads(qlm("simulate", scenario, "--load", load, "--json").stdout) for load in ("1", "4")

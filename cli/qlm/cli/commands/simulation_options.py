@@ -108,7 +108,9 @@ def bar(doing: str) -> "Iterator[Callable[[SimulationProgress], None]]":
     try:
         yield report
     finally:
-        shown.stop()
+        # Stopping one that was never shown writes an empty line.
+        if shown.live.is_started:
+            shown.stop()
 
 
 def check_folder(*, plots: bool, out: Path | None) -> None:

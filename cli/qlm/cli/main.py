@@ -1,10 +1,12 @@
 """The command `qlm`. It imports the module of a subcommand only when that subcommand is called."""
 
 import re
+import sys
 from typing import Any, Final
 
 import click
 
+from qlm.cli.file_errors import one_line
 from qlm.cli.lazy import LazyGroup, missing
 from qlm.domain.shown import SHOWN_CHARACTERS_MAX, cut
 
@@ -71,6 +73,14 @@ _HELP: Final = {
 
 class _Commands(LazyGroup):
     """The subcommands of `qlm`. Errors about an option do not repeat the whole of a long value."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; output that cannot be written ends it with one line and exit status 1."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except OSError as error:
+            click.echo(one_line(error), err=True)
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand.

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -126,6 +127,19 @@ def test_a_command_whose_packages_are_missing_is_one_line(
     done = CliRunner().invoke(main, words.split())
     expected = f"Error: {command} needs aiohttp, which is not installed here\n"
     assert (done.exit_code, done.output) == (1, expected)
+
+
+PROBLEM = Path(__file__).resolve().parents[3] / "examples/problems/six-groups.json"
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", f"plan --problem {PROBLEM}", f"plan explain code-1 --problem {PROBLEM}"]
+)
+def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
+    call = [sys.executable, "-m", "qlm.cli.main", *words.split()]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "qlm: No space left on device\n")
 
 
 def test_an_unknown_command_is_refused_with_a_suggestion() -> None:

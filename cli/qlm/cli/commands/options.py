@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
+from qlm.cli.file_errors import one_line
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.domain.errors import QlmError
-from qlm.domain.shown import cut
 
 _DEFAULT_URL: Final = "http://127.0.0.1:8090"
 
@@ -76,8 +76,7 @@ def errors_in_one_line(*, code: int = 2) -> Iterator[None]:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(code)
     except OSError as error:
-        known = [cut(str(each)) for each in (error.filename, error.strerror) if each is not None]
-        click.echo(f"qlm: {': '.join(known) or str(error) or type(error).__name__}", err=True)
+        click.echo(one_line(error), err=True)
         sys.exit(1)
 
 

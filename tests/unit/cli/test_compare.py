@@ -177,6 +177,8 @@ def test_the_picture_has_bars_for_one_load_and_lines_for_several(scenario: Path,
         (("--load", "1,,2"), "valid float"),
         (("--plots",), "--plots needs --out"),
         (("--seeds", "0"), "1<=x<=1000"),
+        (("--first-seed", str(2**63)), str(2**63 - 1)),
+        (("--first-seed", str(2**63 - 2), "--seeds", "3"), f"3 from {2**63 - 2} on end beyond {2**63 - 1}"),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_simulated(

@@ -465,6 +465,17 @@ def test_variables_in_paths_come_from_the_environment(tmp_path: Path) -> None:
     assert section.traces["log"].path == Path("/somewhere/log.csv")
 
 
+def test_the_path_of_a_base_may_begin_with_a_variable(tmp_path: Path) -> None:
+    written(tmp_path, SOUND)
+    (tmp_path / "more").mkdir()
+    file = tmp_path / "more" / "later.yaml"
+    file.write_text("base: ${SCENARIOS}/scenario.yaml\n")
+    section = read_scenario_file(file, {"SCENARIOS": str(tmp_path)})
+    assert section.traces["log"].path == tmp_path / "log.csv"
+    with pytest.raises(ConfigError, match=r"later\.yaml: base is .*the environment variable SCENARIOS to be"):
+        read_scenario_file(file, {})
+
+
 def test_traces_that_no_stream_names_are_not_read(tmp_path: Path) -> None:
     raw = changed("traces.unused", {"path": "missing.csv", "format": "csv"})
     assert len(load_scenario(written(tmp_path, raw)).make_workload(Seeds(1))) == 102

@@ -221,7 +221,7 @@ def test_the_command_writes_the_profile_that_would_be_computed(tmp_path: Path) -
     kept = choose(model, on("H100", 2), load_profiles((out.parent,)))
     assert kept.basis is Basis.ROOFLINE, "a computed file is none that was measured"
     again = CliRunner().invoke(main, arguments)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "expected a file that does not exist, or --force" in again.output
     assert CliRunner().invoke(main, [*arguments, "--force"]).exit_code == 0
 
@@ -238,6 +238,6 @@ def test_the_command_names_what_is_wrong_in_one_line(tmp_path: Path, arguments: 
     changes: dict[str, Any] = {} if "A1" in arguments else {"num_hidden_layers": None}
     weights(tmp_path, **changes)
     done = CliRunner().invoke(main, ["roofline", *(each.format(tmp_path) for each in arguments)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.output.startswith(line.format(tmp_path))
     assert done.output.count("\n") == 1

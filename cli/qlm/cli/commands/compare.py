@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.commands.options import SEED, SEED_MAX, errors_in_one_line
 from qlm.cli.commands.simulation_options import PolicyType, check_folder
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Several(click.ParamType[tuple[Any, ...]]):
     help="Policies as of `qlm simulate`, with commas; the others are compared with the first.",
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of seeds.")
-@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="First of them.")
+@click.option("--first-seed", type=SEED, default=1, show_default=True, help="First of them.")
 @click.option(
     "--load",
     "loads",
@@ -74,6 +74,8 @@ def compare_command(
     docs/simulator.md explains the columns.
     """
     check_folder(plots=plots, out=out)
+    if first_seed + seeds - 1 > SEED_MAX:
+        raise click.BadParameter(f"{seeds} from {first_seed} on end beyond {SEED_MAX}.", param_hint="--seeds")
     # Imported here: simulator and tables take longer than the help.
     from qlm.cli.comparison.comparing import compare
     from qlm.cli.comparison.runs import Plan

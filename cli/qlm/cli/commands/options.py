@@ -31,7 +31,8 @@ CONFIG: Final = click.option(
 )
 
 
-SEED: Final = click.IntRange(min=0, max=2**63 - 1)
+SEED_MAX: Final = 2**63 - 1
+SEED: Final = click.IntRange(min=0, max=SEED_MAX)
 """Seeds that fit a JSON integer of a summary."""
 
 

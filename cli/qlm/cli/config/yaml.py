@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from qlm.cli.config.errors import ConfigError
 from qlm.domain.shown import shown, without_passwords
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 def read_mapping(path: Path, keys: str) -> dict[str, Any]:
@@ -34,6 +36,10 @@ def read_mapping(path: Path, keys: str) -> dict[str, Any]:
 class UniqueKeyLoader(yaml.SafeLoader):
     """YAML loader that refuses duplicate keys, of which YAML itself silently keeps the last."""
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._flat: set[yaml.Node] = set()
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Build a value; an invalid number or date becomes an error with its line."""
         try:
@@ -43,12 +49,18 @@ class UniqueKeyLoader(yaml.SafeLoader):
             problem = f"{text} is no number or date that can be read"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping of distinct keys."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Insert the mappings of merge keys (`<<`) into one of distinct keys."""
+        if node not in self._flat:
+            # Afterwards it also has the keys of the others, of which it may replace some.
+            self._flat.add(node)
+            self._check_keys(node)
+        super().flatten_mapping(node)
+
+    def _check_keys(self, node: yaml.MappingNode) -> None:
+        named = (key for key, _ in node.value if key.tag != _MERGE)
+        keys = [self.construct_object(key, deep=True) for key in named]
         for key in keys:
             if keys.count(key) > 1:
                 problem = f"the key {shown(key)} stands twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made

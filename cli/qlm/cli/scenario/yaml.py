@@ -153,10 +153,6 @@ def read_scenario_file(path: Path, environment: Mapping[str, str] = os.environ) 
     Raises:
         ConfigError: One message with file, key, value and expectation.
     """
-    raw = _raw(path)
-    base = raw.pop("base", None)
-    if base is not None:
-        raw = _merged(_base(path, base), raw)
 
     def filled(key: str, text: str) -> str:
         for name in _VARIABLE.findall(text):
@@ -165,6 +161,10 @@ def read_scenario_file(path: Path, environment: Mapping[str, str] = os.environ) 
                 raise ConfigError(f"{path}: {key} is {text!r}; expected {expected}")
         return _VARIABLE.sub(lambda match: environment[match[1]], text)
 
+    raw = _raw(path)
+    base = raw.pop("base", None)
+    if base is not None:
+        raw = _merged(_base(path, base, filled), raw)
     filled_in = {"name": path.stem, **_with_paths(raw, filled)}
     try:
         return ScenarioFile.model_validate(filled_in)
@@ -182,10 +182,10 @@ def _by_name(raw: Mapping[str, Any], steps: Steps) -> Steps:
     return (steps[0], name, *steps[2:]) if isinstance(name, str) and name else steps
 
 
-def _base(path: Path, base: object) -> dict[str, Any]:
+def _base(path: Path, base: object, filled: Callable[[str, str], str]) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base is {base!r}; expected the path of a scenario file")
-    under = _raw(path.parent / base)
+    under = _raw(Path(filled("base", _beside(path, base))))
     if "base" in under:
         expected = "a scenario without a base of its own"
         raise ConfigError(f"{path}: base is {base!r}, based on {under['base']!r}; expected {expected}")
@@ -195,8 +195,12 @@ def _base(path: Path, base: object) -> dict[str, Any]:
 def _raw(path: Path) -> dict[str, Any]:
     """Read a file, and resolve its paths against its folder."""
     raw = read_mapping(path, "models, instances, slo_classes and workload")
-    # A path that begins with a variable is not relative to the file.
-    return _with_paths(raw, lambda key, text: text if text.startswith("$") else str(path.parent / text))
+    return _with_paths(raw, lambda key, text: _beside(path, text))
+
+
+def _beside(path: Path, text: str) -> str:
+    """Resolve a path against the folder of a file, unless it begins with a variable."""
+    return text if text.startswith("$") else str(path.parent / text)
 
 
 def _with_paths(raw: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:

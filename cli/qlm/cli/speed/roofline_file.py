@@ -28,7 +28,7 @@ def compute_roofline(
     force: bool,
 ) -> None:
     """Compute the profile of a model, print it, and write it to `out` if that is given."""
-    with errors_in_one_line(code=1):
+    with errors_in_one_line():
         if out is not None and out.exists() and not force:
             raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
         architecture = read_architecture(config)

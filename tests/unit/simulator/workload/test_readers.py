@@ -91,6 +91,12 @@ def test_azure_2024_has_offsets_from_utc(tmp_path: Path) -> None:
     assert times_s(read(tmp_path, AZURE_2024, "azure")) == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("offset", ["+99:99", "+24:00", "-01:60"])
+def test_an_offset_that_no_clock_has_is_refused(offset: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"trace:3: TIMESTAMP is .*; expected a time such as"):
+        read(tmp_path, AZURE_2024.replace("+02:00", offset), "azure")
+
+
 def test_failed_requests_of_burstgpt_are_dropped_and_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, BURSTGPT, "burstgpt")
     assert times_s(trace) == [5.0, 45.5]

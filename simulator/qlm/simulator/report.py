@@ -155,8 +155,23 @@ def arrived_rows(result: SimulationResult) -> npt.NDArray[np.bool_]:
 
 
 def counted_rows(result: SimulationResult) -> npt.NDArray[np.bool_]:
-    """Return the mask of the requests that arrived after the warm-up."""
-    return arrived_rows(result) & (result.outcomes.arrival_ns >= round(result.scenario.warm_up_s * 1e9))
+    """Return the mask of the requests of which shares are taken: those that arrived after the warm-up.
+
+    Calls of a task that never came, since an earlier one did not end well, count as well: they are missed.
+    """
+    arrived = arrived_rows(result)
+    arrival_ns = np.where(arrived, result.outcomes.arrival_ns, result.workload.arrival_ns)
+    counted: npt.NDArray[np.bool_] = arrival_ns >= round(result.scenario.warm_up_s * 1e9)
+    return counted & (arrived | _lost_calls(result))
+
+
+def _lost_calls(result: SimulationResult) -> npt.NDArray[np.bool_]:
+    """Return the mask of the later calls of tasks of which a call ended without an answer."""
+    tasks, outcomes = result.workload.tasks, result.outcomes
+    if tasks is None:
+        return np.zeros(len(result.workload), dtype=np.bool_)
+    failed = np.array([each not in (*ANSWERED, UNFINISHED) for each in outcomes.outcome], dtype=np.bool_)
+    return ~arrived_rows(result) & np.isin(tasks.task, tasks.task[failed])
 
 
 def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.bool_]]]:

@@ -64,6 +64,8 @@ def test_calls_after_a_refused_one_never_come() -> None:
     assert np.all(result.outcomes.arrival_ns[~first] < 0)
     summed = summary(result)
     assert (summed["submitted"], summed["not_arrived"]) == (first.sum(), (~first).sum())
+    assert summed["counted"] == len(result.workload), "calls that never come are missed"
+    assert summed["attainment"] == 0.0
 
 
 def test_calls_find_more_of_earlier_ones_where_tasks_have_homes() -> None:

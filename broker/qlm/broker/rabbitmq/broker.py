@@ -176,7 +176,7 @@ class RabbitBroker(Broker):
             rng=rng,
             forget_s=settings.forget_s,
         )
-        dropper = Dropper(publishing, settings.kind, timeout_s, rng)
+        dropper = Dropper(getting, publishing, settings.kind, timeout_s, rng)
         await publishing.start(publisher)
         try:
             await getting.start(getter)

@@ -156,6 +156,11 @@ class Channel:
         self._raw.close()
         await closed.wait()
 
+    def drop(self) -> None:
+        """Begin to close."""
+        if self.broken is None and self._raw.is_open:
+            self._raw.close()
+
     async def _declare(self, queue: str, **how: Any) -> int:
         name = self._name_of(queue)
         frame = await self._call(lambda done: self._raw.queue_declare(name, callback=done, **how))
@@ -204,6 +209,7 @@ class Connection:
         self._name_of = name_of
         self.lost = lost
         self.blocked: str | None = None
+        self._is_blocked = asyncio.Event()
         raw.add_on_connection_blocked_callback(lambda _, frame: self._set_blocked(str(frame.method.reason)))
         raw.add_on_connection_unblocked_callback(lambda *_: self._set_blocked(None))
         self.on_blocked: Callable[[str], None] | None = None
@@ -216,7 +222,9 @@ class Connection:
         opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
         def on_open(raw: Any) -> None:
-            if not opened.done():
+            if opened.done():  # its caller has gone
+                raw.close()
+            else:
                 opened.set_result(Channel(raw, self._name_of))
 
         try:
@@ -239,16 +247,29 @@ class Connection:
         self.drop()
         await asyncio.wait({self.lost}, timeout=_ANSWER_TIMEOUT_S)
         if not self.lost.done():  # RabbitMQ does not read from a connection that it has blocked
-            self._raw._adapter_disconnect_stream()  # pika has no public way to hang up
+            self.hang_up()
             await self.lost
+
+    def hang_up(self) -> None:
+        """Disconnect at once; what is exclusive to the connection ends when RabbitMQ notices."""
+        self.drop()  # pika disconnects only what is being closed
+        if not self.lost.done():
+            self._raw._adapter_disconnect_stream()  # pika has no public way to hang up
+
+    async def until_blocked(self) -> None:
+        """Wait until RabbitMQ says that it reads no more from this connection, which publishes."""
+        await self._is_blocked.wait()
 
     def _set_blocked(self, reason: str | None) -> None:
         self.blocked = reason
         if reason is None:
+            self._is_blocked.clear()
             if self.on_unblocked is not None:
                 self.on_unblocked()
-        elif self.on_blocked is not None:
-            self.on_blocked(reason)
+        else:
+            self._is_blocked.set()
+            if self.on_blocked is not None:
+                self.on_blocked(reason)
 
 
 async def connect(parameters: pika.connection.Parameters, name_of: Callable[[str], str] = str) -> Connection:

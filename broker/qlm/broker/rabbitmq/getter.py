@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from qlm.broker.rabbitmq.connection import NOT_FOUND, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq.link import Link
 from qlm.broker.rabbitmq.registry import locked, read_names
-from qlm.broker.rabbitmq.usage import Usage
+from qlm.broker.rabbitmq.usage import Usage, until_unbarred
 from qlm.broker.topology import REGISTRY, QueueKind
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError
 from qlm.domain.ids import QueueName
@@ -120,16 +120,12 @@ class Getter:
         """Take up to `limit` messages from the front."""
 
         async def take(connection: Connection) -> Sequence[Delivery]:
-            await self._declare(connection, queue)
-            source = await self._get_channel(connection)
-            try:
-                return await _take(source, queue, limit)
-            finally:
-                if source.channel.broken is None:
-                    self._idle.append(source)
+            with self._usage.kept(queue):
+                await self._declare(connection, queue)
+                async with self._slots, self._lent(connection) as source:
+                    return await _take(source, queue, limit)
 
-        async with self._slots:
-            return await self._link.over(take, self._timeout_s)
+        return await self._link.over(take, self._timeout_s)
 
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledge a message handed out here."""
@@ -171,12 +167,12 @@ class Getter:
         """Read the registry, removing duplicates only."""
 
         async def read(connection: Connection) -> Sequence[QueueName]:
-            await self._declare(connection, REGISTRY)
-            async with locked(connection, REGISTRY, self._timeout_s, self._rng):
-                return await read_names(connection)
+            with self._usage.kept(REGISTRY):
+                await self._declare(connection, REGISTRY)
+                async with self._look_turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
+                    return await read_names(connection)
 
-        async with self._look_turn:
-            return await self._link.over(read, self._timeout_s)
+        return await self._link.over(read, self._timeout_s)
 
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         """Return what `look` returns for each message from the front."""
@@ -192,17 +188,24 @@ class Getter:
 
     async def _scan(self, queue: QueueName, scan: Scan[R]) -> tuple[Sequence[R], Sequence[Delivery]]:
         async def take(connection: Connection) -> tuple[Sequence[R], Sequence[Delivery]]:
-            await self._declare(connection, queue)
-            async with locked(connection, queue, self._timeout_s, self._rng):
-                source = await self._get_channel(connection)
-                try:
+            with self._usage.kept(queue):
+                await self._declare(connection, queue)
+                lock = locked(connection, queue, self._timeout_s, self._rng)
+                async with self._look_turn, lock, self._lent(connection) as source:
                     return await _scan(source, queue, scan)
-                finally:
-                    if source.channel.broken is None:
-                        self._idle.append(source)
 
-        async with self._look_turn:
-            return await self._link.over(take, self._timeout_s)
+        return await self._link.over(take, self._timeout_s)
+
+    @contextlib.asynccontextmanager
+    async def _lent(self, connection: Connection) -> AsyncIterator[_GetChannel]:
+        if connection.lost.done():  # while the caller waited for its turn
+            raise connection.lost.result()
+        source = await self._get_channel(connection)
+        try:
+            yield source
+        finally:
+            if source.channel.broken is None:
+                self._idle.append(source)
 
     async def _get_channel(self, connection: Connection) -> _GetChannel:
         while self._idle:
@@ -236,23 +239,33 @@ class Getter:
         if queue in self._declared:
             self._declared[queue] = now_s
             return
-        async with self._controlling(connection) as control:
-            await self._usage.begin(connection, control, queue)
-            await control.declare(queue, self._kind.arguments())
-            if not connection.lost.done():
-                self._declared[queue] = now_s
+        try:
+            async with self._controlling(connection) as control:
+                await self._usage.begin(control, queue)
+            await until_unbarred(connection, queue, self._timeout_s)
+            async with self._controlling(connection) as control:
+                await control.declare(queue, self._kind.arguments())
+                if not connection.lost.done():
+                    self._declared[queue] = now_s
+        except BaseException:
+            self._end_later(queue)
+            raise
 
     def _sweep(self) -> None:
         """Cease to use queues of which nothing was requested lately and no message is unsettled."""
         loop = asyncio.get_running_loop()
         unsettled = {queue for each in self._channels for queue in each.unsettled.values()}
         for queue, used_s in tuple(self._declared.items()):
-            if loop.time() - used_s > self._forget_s and queue not in unsettled:
+            unused = queue not in unsettled and not self._usage.keeps(queue)
+            if unused and loop.time() - used_s > self._forget_s:
                 del self._declared[queue]
-                task = loop.create_task(self._end_use(queue))
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+                self._end_later(queue)
         loop.call_later(self._forget_s / 4, self._sweep)
+
+    def _end_later(self, queue: QueueName) -> None:
+        task = asyncio.get_running_loop().create_task(self._end_use(queue))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def _end_use(self, queue: QueueName) -> None:
         with contextlib.suppress(LinkBrokenError, BrokerUnavailableError):

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from qlm.broker.rabbitmq.connection import Channel, Connection, LinkBrokenError, PublishEvents
-from qlm.broker.rabbitmq.usage import Usage
+from qlm.broker.rabbitmq.usage import Usage, until_unbarred
 from qlm.broker.topology import PROBE, REGISTRY, QueueKind
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
@@ -191,18 +191,29 @@ class Publisher:
             publication.settled(BrokerUnavailableError(f"queue {queue} cannot be used: {error}"))
 
     async def _declare(self, queue: QueueName) -> None:
-        async with self._control_turn:  # a refused declare closes the channel: never two at once
-            connection = self._connection
-            if connection is None or queue in self._declared:
-                return
+        connection = self._connection
+        if connection is None or queue in self._declared:
+            return
+        with self._usage.kept(queue):
+            if queue not in UNLISTED:
+                async with self._controlling(connection) as control:
+                    await self._usage.begin(control, queue)
+                self._used_s[queue] = self._loop.time()
+                await until_unbarred(connection, queue, self._timeout_s)
+            async with self._controlling(connection) as control:
+                await control.declare(queue, self._kind.arguments_of(queue))
+                if connection is self._connection:
+                    self._declared.add(queue)
+
+    @contextlib.asynccontextmanager
+    async def _controlling(self, connection: Connection) -> AsyncIterator[Channel]:
+        """Lend the channel for declarations to one caller at a time: a refused one closes it."""
+        async with self._control_turn:
+            if connection is not self._connection:
+                raise LinkBrokenError("the connection was lost")
             if self._control is None or self._control.broken is not None:
                 self._control = await connection.channel()
-            if queue not in UNLISTED:
-                await self._usage.begin(connection, self._control, queue)
-                self._used_s[queue] = self._loop.time()
-            await self._control.declare(queue, self._kind.arguments_of(queue))
-            if connection is self._connection:
-                self._declared.add(queue)
+            yield self._control
 
     async def _register(self, queue: QueueName) -> None:
         stored: asyncio.Future[None] = self._loop.create_future()

@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Collection, Sequence
 
-from qlm.broker.rabbitmq.connection import RESOURCE_LOCKED, Connection, LinkBrokenError
+from qlm.broker.rabbitmq.connection import RESOURCE_LOCKED, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq.link import Backoff
 from qlm.broker.topology import REGISTRY, lock_of
 from qlm.domain.ids import QueueName
@@ -22,7 +22,7 @@ async def locked(
     for pause_s in Backoff(first_s=0.01, max_s=0.2).pauses_s(rng):
         channel = await connection.channel()
         try:
-            await channel.declare(lock, {}, durable=False, exclusive=True)
+            await take(connection, channel, lock, timeout_s)
             break
         except LinkBrokenError as error:
             if error.code != RESOURCE_LOCKED or loop.time() > give_up_s:
@@ -31,9 +31,28 @@ async def locked(
     try:
         yield
     finally:
-        with contextlib.suppress(LinkBrokenError):
+        await give_back(connection, channel, lock, timeout_s)
+
+
+async def take(connection: Connection, channel: Channel, lock: str, timeout_s: float) -> None:
+    """Declare a private queue that keeps others out; `RESOURCE_LOCKED` if another process has it."""
+    try:
+        await channel.declare(lock, {}, durable=False, exclusive=True)
+    except asyncio.CancelledError:  # it may be there
+        await give_back(connection, channel, lock, timeout_s)
+        raise
+
+
+async def give_back(connection: Connection, channel: Channel, lock: str, timeout_s: float) -> None:
+    """Delete a private queue that keeps others out; without an answer in time, hang up, which ends it."""
+    try:
+        async with asyncio.timeout(timeout_s):
             await channel.delete(lock)
             await channel.close()
+    except LinkBrokenError:
+        pass
+    except TimeoutError:
+        connection.hang_up()
 
 
 async def read_names(connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:

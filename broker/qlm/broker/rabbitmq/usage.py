@@ -8,6 +8,9 @@ binds first, then looks for a barrier: one of the two sees the other.
 """
 
 import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
@@ -19,6 +22,7 @@ from qlm.broker.rabbitmq.connection import (
     LinkBrokenError,
     PublishEvents,
 )
+from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
 
 EXCHANGE: Final = "amq.direct"
@@ -38,36 +42,63 @@ class Usage:
 
     def __init__(self) -> None:
         self._private = ""
+        self._kept: Counter[QueueName] = Counter()
 
     def down(self) -> None:
         """Forget the connection: its bindings are gone."""
         self._private = ""
 
-    async def begin(self, connection: Connection, control: Channel, queue: QueueName) -> None:
-        """Use a queue from now on; waits while it is being deleted."""
+    @contextlib.contextmanager
+    def kept(self, queue: QueueName) -> Iterator[None]:
+        """Keep `end` from a queue while its use begins, or lasts."""
+        self._kept[queue] += 1
+        try:
+            yield
+        finally:
+            self._kept -= Counter([queue])
+
+    def keeps(self, queue: QueueName) -> bool:
+        """Return whether a caller keeps `end` from a queue."""
+        return queue in self._kept
+
+    async def begin(self, control: Channel, queue: QueueName) -> None:
+        """Use a queue from now on; it may be just being deleted (`until_unbarred`)."""
         if not self._private:
             self._private = await control.private_queue()
         await control.bind(self._private, EXCHANGE, _key(queue))
-        while True:
-            if not await _exists(connection, barrier_of(queue)):
-                return
-            await asyncio.sleep(BARRIER_PAUSE_S)
 
     async def end(self, control: Channel, queue: QueueName) -> None:
-        """Use a queue no more."""
-        if self._private:
+        """Use a queue no more, unless it is kept."""
+        if self._private and queue not in self._kept:
             await control.unbind(self._private, EXCHANGE, _key(queue))
+
+
+async def until_unbarred(connection: Connection, queue: QueueName, timeout_s: float) -> None:
+    """Wait while a queue that this connection has begun to use is being deleted.
+
+    Raises:
+        BrokerUnavailableError: That took too long.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                if not await _exists(connection, barrier_of(queue)):
+                    return
+                await asyncio.sleep(BARRIER_PAUSE_S)
+    except TimeoutError:
+        message = f"queue {queue} was still being deleted after {timeout_s:g} s"
+        raise BrokerUnavailableError(message) from None
 
 
 async def is_used(connection: Connection, queue: QueueName) -> bool:
     """Return True if any connection uses a queue."""
     channel = await connection.channel()
     try:
-        used = await reaches_a_queue(channel, _key(queue))
+        return await reaches_a_queue(channel, _key(queue))
     except LinkBrokenError:
         return True
-    await channel.close()
-    return used
+    finally:
+        channel.drop()
 
 
 async def reaches_a_queue(channel: Channel, key: str, body: bytes = b"", exchange: str = EXCHANGE) -> bool:

@@ -20,9 +20,7 @@ COPIED: Final = ("grafana-dashboard.json", "alerts.yaml")
 
 OF_THE_CHART: Final = frozenset(
     {
-        "http",
         "grpc",
-        "admin",
         "monitor",
         "tracing",
         "data_dir",
@@ -35,6 +33,9 @@ OF_THE_CHART: Final = frozenset(
     }
 )
 """Keys of the configuration file that the chart writes itself."""
+
+SHARED: Final = {"http": ("api_keys", "allowed_hosts", "allowed_origins"), "admin": ("allowed_hosts",)}
+"""Sections of which it writes a part, with the keys that are left."""
 
 _SAID_ELSEWHERE: Final = frozenset({"title", "description", "default", "format"})
 
@@ -53,11 +54,18 @@ def schema(values: Mapping[str, Any]) -> str:
     definitions = {
         name: each for name, each in values["definitions"].items() if not name.startswith("config.")
     }
-    section = {"type": "object", "additionalProperties": False, "properties": _plain(kept)}
+    for name, keys in SHARED.items():
+        whole = config["$defs"][kept[name]["$ref"].rpartition("/")[2]]
+        kept[name] = _section({key: whole["properties"][key] for key in keys})
+    section = _section(_plain(kept))
     for name in _used(section, config["$defs"]):
         definitions[f"config.{name}"] = _plain(config["$defs"][name])
     renewed = {**values["properties"], "config": section}
     return json.dumps({**values, "properties": renewed, "definitions": definitions}, indent=2) + "\n"
+
+
+def _section(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def _plain(part: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from qlm.cli.config.settings import Config
-from support.chart import ROOT, RefusedError, config_of, rendered
+from support.chart import PREFIX, ROOT, RefusedError, config_of, of_kind, pods, rendered
 
 PAGE = ROOT / "docs/deploy-kubernetes.md"
 
@@ -35,3 +35,26 @@ def test_names_and_origins_of_the_listeners_are_taken() -> None:
 def test_what_the_chart_writes_of_the_listeners_is_refused(section: str, key: str, value: object) -> None:
     with pytest.raises(RefusedError, match=f"config.{section}: Additional property {key} is not allowed"):
         rendered("emulated", f"config={json.dumps({section: {key: value}})}")
+
+
+@pytest.mark.parametrize(
+    ("limit", "bytes_max"),
+    [("2Gi", 1_288_490_188), ("1.5G", 900_000_000), ("3000000000", 1_800_000_000), (4_000_000_000, 2.4e9)],
+)
+def test_redis_refuses_before_its_memory_limit_ends_it(limit: str | int, bytes_max: float) -> None:
+    amounts = {"cpu": 1, "memory": limit}
+    resources = json.dumps({"requests": amounts, "limits": amounts})
+    (redis,) = (
+        pod for pod in pods(rendered("emulated", f"redis.resources={resources}")) if pod.component == "redis"
+    )
+    words = redis.container["args"][0].split()
+    assert words[words.index("--maxmemory") + 1] == str(int(bytes_max))
+    assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+@pytest.mark.parametrize("size", ["1Pi", "1.5Ti", "20Gi", 1000])
+def test_sizes_of_volumes_are_those_of_kubernetes(size: str | int) -> None:
+    storage = json.dumps({"size": size, "className": ""})
+    sets = of_kind(rendered("emulated", f"redis.storage={storage}"), "StatefulSet")
+    (claim,) = sets[f"{PREFIX}-redis"]["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == size

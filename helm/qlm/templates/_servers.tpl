@@ -22,6 +22,20 @@ volumeClaimTemplates:
       resources: {requests: {storage: {{ .size }}}}
 {{- end -}}
 
+{{- /*
+Bytes that Redis may fill: 60 % of its memory limit. The rest is for what does not count there, above all the pages
+that are written while a child process writes the file anew.
+*/ -}}
+{{- define "qlm.redisBytesMax" -}}
+{{- $given := .Values.redis.resources.limits.memory -}}
+{{- $number := $given -}}{{- $unit := "" -}}
+{{- if kindIs "string" $given -}}
+{{- $number = regexFind "^[0-9.]+" $given -}}{{- $unit = trimPrefix $number $given -}}
+{{- end -}}
+{{- $bytes := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf $number (get $bytes $unit) 0.6 | int64 -}}
+{{- end -}}
+
 {{- define "qlm.rabbitmqConf" -}}
 listeners.tcp.default = 5672
 log.console = true

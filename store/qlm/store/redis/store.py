@@ -57,7 +57,7 @@ from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestRecord
-from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
+from qlm.domain.view import ClusterView, Enqueued, RequestPosition
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core.effects import WAKE_SUBSCRIBED
 from qlm.store.core.instances import steady
@@ -71,9 +71,9 @@ from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
-from qlm.store.redis.output_logs import RedisOutputLogs
 from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.plans import RedisPlans
+from qlm.store.redis.reads import RedisReads
 from qlm.store.redis.scripts import Scripts
 from qlm.store.redis.server_settings import eviction_warnings
 
@@ -84,7 +84,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMedia, Store):
+class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.
@@ -172,10 +172,6 @@ class RedisStore(RedisPlans, RedisOutputLogs, RedisOutbox, RedisApiKeys, RedisMe
         reply = await self._scripts.run("record", id)
         with readable():
             return codec.read_record(reply) if reply else None
-
-    async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
-        replies = await self._scripts.run("records", where.state or "", where.model or "", where.limit)
-        return readable_ones(codec.read_record, replies)
 
     async def queue_position(self, id: RequestId) -> RequestPosition | None:
         reply = await self._scripts.run("queue_position", id)

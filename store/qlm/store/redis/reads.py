@@ -1,18 +1,36 @@
-"""Output logs in Redis as gateways use them: read, watch, erase."""
+"""Requests in Redis as operators list them, and their output logs as gateways use them."""
+
+from collections.abc import Sequence
+from typing import Any, Final
 
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import OutputSlice
-from qlm.domain.request import RequestMetadata
+from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.domain.view import RequestFilter
 from qlm.store.core.output_log import BY_CLIENT
 from qlm.store.redis import codec
-from qlm.store.redis.errors import readable
+from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.scripts import Scripts
 
+LOOKS_MAX: Final = 500
+"""Requests looked at per script run for a list: a run blocks every other client of Redis."""
 
-class RedisOutputLogs:
-    """Part of `RedisStore` with the output logs."""
+
+class RedisReads:
+    """Part of `RedisStore` with lists and output logs."""
 
     _scripts: Scripts
+
+    async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
+        found: list[Any] = []
+        after: bytes | str = ""
+        while len(found) < where.limit:
+            wanted = (where.state or "", where.model or "", where.limit - len(found))
+            page, after = await self._scripts.run("records", *wanted, after, LOOKS_MAX)
+            found += page
+            if not after:
+                break
+        return readable_ones(codec.read_record, found)
 
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         reply = await self._scripts.run("read_output", id, offset)

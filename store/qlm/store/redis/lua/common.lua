@@ -172,14 +172,14 @@ end
 
 -- `prompts:<class>` is a row of 64-bit numbers: the accepted requests by bin of their prompt length.
 local function count_accepted(metadata)
-  use_class(metadata.class)
   local sums = key('class', metadata.class)
-  call('HINCRBY', sums, 'accepted', 1)
   for _, name in ipairs({ 'prompt', 'max' }) do
     local tokens = metadata[name .. '_tokens']
+    call('HINCRBYFLOAT', sums, name .. '_squares', string.format('%.0f', tokens * tokens)) -- may exceed 64 bits
     call('HINCRBY', sums, name .. '_tokens', tokens)
-    call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
   end
+  call('HINCRBY', sums, 'accepted', 1)
+  use_class(metadata.class)
   local prompts = key('prompts', metadata.class)
   call('BITFIELD', prompts, 'INCRBY', 'i64', '#' .. length_bin(tonumber(metadata.prompt_tokens)), 1)
   keep_extensions(sums, metadata.class_extensions)
@@ -238,6 +238,7 @@ local function row_incarnation()
 end
 
 local function add(metadata)
+  count_accepted(metadata) -- first: sums that are damaged make it fail, and leave no row behind
   if call('ZREM', PREFIX .. 'held', member(metadata.arrival, metadata.id)) == 1 then
     recount_leases() -- the row of a leased request was lost
   end
@@ -248,7 +249,6 @@ local function add(metadata)
   keep_reader(metadata)
   keep_notify(metadata)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
-  count_accepted(metadata)
   add_event(metadata.id, 'accepted', '')
 end
 

@@ -1,12 +1,15 @@
 """Script runs in Redis are short: each blocks every other client."""
 
+import asyncio
+
 import pytest
 import redis.asyncio
 
-from contract.redis_stores import opened_client, opened_store
-from contract.suites.store.values import BATCH, A, alive, enqueued, leased, metadata
+from contract.redis_stores import opened_client, opened_store, prefixes
+from contract.suites.store.values import ARRIVAL_NS, BATCH, A, alive, enqueued, leased, metadata
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
+from qlm.store.core.limits import StoreLimits
 from qlm.store.redis import reads
 from support.redis import RedisServer
 
@@ -14,6 +17,23 @@ from support.redis import RedisServer
 async def script_runs(client: redis.asyncio.Redis) -> int:
     stats = await client.info("commandstats")
     return int(stats["cmdstat_evalsha"]["calls"])
+
+
+async def test_ended_requests_beyond_the_limit_are_dropped_in_several_runs(redis_server: RedisServer) -> None:
+    prefix, fewer = next(prefixes), StoreLimits(results_max=100)
+    async with (
+        opened_store(redis_server, prefix=prefix) as store,
+        opened_store(redis_server, prefix=prefix, limits=fewer) as limited,
+        opened_client(redis_server) as client,
+    ):
+        await asyncio.gather(*(store.withdraw(metadata(n)) for n in range(1, 701)))
+        await limited.withdraw(metadata(701))
+        assert await client.llen(f"{prefix}ended") == 501
+        former = await script_runs(client)
+        assert await limited.expire(ARRIVAL_NS) == []
+        assert await script_runs(client) - former == 3
+        kept = await store.records(RequestFilter(limit=1000))
+        assert {each.metadata.id for each in kept} == {metadata(n).id for n in range(602, 702)}
 
 
 @pytest.mark.parametrize("looks_max", [1, 2, 3, 4, 500])

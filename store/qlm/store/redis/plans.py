@@ -25,6 +25,9 @@ END_CHUNK: Final = 64
 WAITING_PAGE: Final = 5000
 """Ids of waiting requests per script run, for the same reason."""
 
+PRUNES_MAX: Final = 50
+"""Further script runs of one `expire` that drop ended requests; the next one goes on."""
+
 
 class RedisPlans:
     """Part of `RedisStore` that controllers write."""
@@ -68,7 +71,12 @@ class RedisPlans:
     # repairs
 
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
-        ids = await self._scripts.run("expire", padded(now_ns + 1), limit, now_ns=now_ns)
+        until = padded(now_ns + 1)
+        ids, goes_on = await self._scripts.run("expire", until, limit, now_ns=now_ns)
+        for _ in range(PRUNES_MAX):
+            if not goes_on:
+                break
+            _, goes_on = await self._scripts.run("expire", until, 0, now_ns=now_ns)
         return [RequestId(id.decode()) for id in ids]
 
     async def waiting(self, cls: RequestClass) -> Sequence[RequestId]:

@@ -321,20 +321,24 @@ local function drop_lease(row)
   call('ZREM', PREFIX .. 'held', member(row.arrival, row.id))
 end
 
+local prunes_left = 200 -- of one script run, which blocks every other client
+
+-- Drop ended requests beyond the limits, oldest ended first. Return true if there may be more of them.
 local function prune()
   local ended = PREFIX .. 'ended'
-  while true do
+  while prunes_left > 0 do
     local oldest = call('LINDEX', ended, 0)
     if not oldest then
-      return
+      return false
     end
     local id = string.sub(oldest, TIME_DIGITS + 2)
     local state, arrival, ended_at = unpack(call('HMGET', key('request', id), 'state', 'arrival', 'ended_at'))
     -- Redis may have expired it already, and another request may have its id since.
     local ours = state == 'ended' and member(arrival, id) == oldest
     if ours and call('LLEN', ended) <= RESULTS_MAX and ended_at > CUTOFF then
-      return
+      return false
     end
+    prunes_left = prunes_left - 1
     call('LPOP', ended)
     if ours then
       call('DEL', key('request', id), key('log', id), key('events', id))
@@ -343,6 +347,7 @@ local function prune()
       call('ZREM', PREFIX .. 'requests', oldest)
     end
   end
+  return true
 end
 
 local function slice(row, tokens, outcome, detail)

@@ -1,4 +1,4 @@
--- earliest time that is not yet over, limit -> ids of the requests that ended
+-- earliest time that is not yet over, limit -> {ids of the requests that ended, 1 if there may be more to drop}
 local ids = {}
 for _, entry in ipairs(call('ZRANGE', PREFIX .. 'drops', '-', '(' .. ARGV[FIRST], 'BYLEX', 'LIMIT', 0, ARGV[FIRST + 1])) do
   local id = string.sub(entry, TIME_DIGITS + 2)
@@ -9,5 +9,4 @@ for _, entry in ipairs(call('ZRANGE', PREFIX .. 'drops', '-', '(' .. ARGV[FIRST]
   end
   call('ZREM', PREFIX .. 'drops', entry)
 end
-prune()
-return reply(ids)
+return reply({ ids, prune() and 1 or 0 })

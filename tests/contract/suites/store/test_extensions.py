@@ -169,6 +169,30 @@ async def test_the_end_is_announced_with_the_extensions_of_its_entry(subject: Su
     assert (await _log_extensions(store)).cached_tokens == 7
 
 
+async def test_the_end_of_a_cancelled_request_is_announced_with_its_extensions_unchanged(
+    subject: Subject,
+) -> None:
+    """The detail becomes that of the cancel; fields of a later version keep large numbers and empty lists."""
+    store = subject.store
+    later = {"a_later_field": [2**53 + 1, [], {}, 0.1 + 0.2], "another": "/é"}
+    extensions = extensions_from_plain(LogExtensions, later)
+    await alive(store, A)
+    await store.enqueue(EXTENDED, GATEWAY)
+    epoch = await _lease(store, EXTENDED, A)
+    await store.cancel(EXTENDED.id, Outcome.CANCELLED, "by an operator / ü")
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        await _append(store, epoch, 0, 4_294_967_295, extensions=extensions, end=Outcome.CANCELLED)
+
+        async def heard() -> bool:
+            return bool(received)
+
+        await until(heard, "the end")
+    (part,) = received
+    assert part is not None
+    assert (part.detail, part.token_ids) == ("by an operator / ü", (4_294_967_295,))
+    assert extensions_to_plain(part.extensions) == later
+
+
 async def test_a_refused_entry_changes_no_extensions(subject: Subject) -> None:
     store = subject.store
     await alive(store, A)

@@ -1,6 +1,7 @@
 """Who may come to the parts that the chart runs, and what an upgrade leaves alone."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -121,14 +122,39 @@ def test_of_each_kind_one_instance_at_a_time_is_taken_away_with_its_node() -> No
             if "qlm.io/group" in pod.labels and "qlm.io/extra" not in pod.labels
         ]
         budgets = of_kind(manifests, "PodDisruptionBudget")
+        budgets = {name: each for name, each in budgets.items() if not name.endswith("-extra")}
         several = [pod for pod in lasting if pod.replicas > 1]
         assert len(several) == len(budgets) - 2
         for pod in several:
             spec = budgets[f"{PREFIX}-{pod.labels['qlm.io/group']}"]["spec"]
-            assert spec["minAvailable"] == pod.replicas - 1
+            limit = {"minAvailable": pod.replicas - 1} if example == "a10-a100" else {"maxUnavailable": 1}
+            assert spec.items() >= limit.items()
             assert spec["selector"]["matchLabels"].items() <= dict(pod.labels).items()
     fewer = of_kind(rendered("emulated", "agents.maxUnavailable=2"), "PodDisruptionBudget")
     assert set(fewer) == {f"{PREFIX}-gateway", f"{PREFIX}-controller"}
+
+
+@pytest.mark.parametrize("runtime", ["ray", "process"])
+def test_instances_that_are_added_do_not_let_more_be_taken_away(runtime: str) -> None:
+    group = {"name": "a100", "accelerator": "A100", "count": 3, "countMax": 8}
+    settings = ("keda.enabled=true", f"agents.runtime={json.dumps(runtime)}", f"fleet={json.dumps([group])}")
+    manifests = rendered("emulated", *settings)
+    agents = [pod for pod in pods(manifests) if "qlm.io/group" in pod.labels]
+    budgets = [
+        each["spec"]
+        for name, each in of_kind(manifests, "PodDisruptionBudget").items()
+        if name in (f"{PREFIX}-a100", f"{PREFIX}-ray-a100-extra")
+    ]
+    assert len(agents) == len(budgets) == (2 if runtime == "ray" else 1)
+    for pod in agents:
+        (budget,) = (each for each in budgets if _selects(each["selector"], pod.labels))
+        of_cluster = runtime == "ray" and "qlm.io/extra" not in pod.labels
+        assert budget.items() >= ({"minAvailable": 2} if of_cluster else {"maxUnavailable": 1}).items()
+
+
+def _selects(selector: dict[str, Any], labels: Mapping[str, str]) -> bool:
+    absent = [each["key"] for each in selector.get("matchExpressions", ())]
+    return selector["matchLabels"].items() <= labels.items() and not set(absent) & set(labels)
 
 
 @pytest.mark.parametrize("example", ["a10-a100", "emulated"])

@@ -131,24 +131,48 @@ secret: {secretName: {{ $ca.secret }}, items: [{key: {{ $ca.key | quote }}, path
 {{- end -}}
 {{- end -}}
 
-{{- /* How many instances of one entry of the fleet may be taken away at once: call with (list $ group). */ -}}
+{{- /*
+How many instances of one entry of the fleet may be taken away at once: call with (list $ group). Pods of a RayCluster
+have no owner with a scale: their budget is the number that stays, and those that KEDA adds have one of their own.
+*/ -}}
 {{- define "qlm.instanceBudget" -}}
 {{- $root := index . 0 -}}{{- $group := index . 1 -}}
-{{- $kept := sub $group.count $root.Values.agents.maxUnavailable | int -}}
-{{- if gt $kept 0 }}
+{{- $ray := eq $root.Values.agents.runtime "ray" -}}
+{{- $most := int $root.Values.agents.maxUnavailable -}}
+{{- $lasting := int $group.count -}}
+{{- if not $ray }}{{ $lasting = add $lasting $group.extra | int }}{{ end -}}
+{{- if gt $lasting $most }}
+{{- $limit := ternary (dict "minAvailable" (sub $lasting $most)) (dict "maxUnavailable" $most) $ray }}
+{{ include "qlm.budget" (list $root $group $limit false) }}
+{{- end }}
+{{- if and $ray (gt (int $group.extra) $most) }}
+{{ include "qlm.budget" (list $root $group (dict "maxUnavailable" $most) true) }}
+{{- end }}
+{{- end -}}
+
+{{- /* A budget of pods of an entry: call with (list $ group limit extra), extra for those that KEDA adds under Ray. */ -}}
+{{- define "qlm.budget" -}}
+{{- $root := index . 0 -}}{{- $group := index . 1 -}}{{- $extra := index . 3 -}}
+{{- $name := printf "%s-%s" (include "qlm.fullname" $root) $group.name -}}
+{{- if $extra }}{{ $name = printf "%s-%s-extra" (include "qlm.rayName" $root) $group.name }}{{ end -}}
 ---
-# In numbers, not in shares: only the former work for pods whose owner has no scale, as those of a RayCluster.
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  {{- include "qlm.metadata" (list $root (printf "%s-%s" (include "qlm.fullname" $root) $group.name) "agent") | nindent 2 }}
+  {{- include "qlm.metadata" (list $root $name "agent") | nindent 2 }}
 spec:
-  minAvailable: {{ $kept }}
+  {{- toYaml (index . 2) | nindent 2 }}
   selector:
     matchLabels:
       {{- include "qlm.selector" (list $root "agent") | nindent 6 }}
       qlm.io/group: {{ $group.name }}
-{{- end }}
+      {{- if $extra }}
+      qlm.io/extra: "true"
+      {{- end }}
+    {{- if and (eq $root.Values.agents.runtime "ray") (not $extra) }}
+    matchExpressions:
+      - {key: qlm.io/extra, operator: DoesNotExist}
+    {{- end }}
 {{- end -}}
 
 {{- /* Resources of a pod that holds one instance: call with the group. Memory is not lent twice. */ -}}

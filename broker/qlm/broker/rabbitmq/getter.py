@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -120,12 +120,10 @@ class Getter:
         """Take up to `limit` messages from the front."""
 
         async def take(connection: Connection) -> Sequence[Delivery]:
-            with self._usage.kept(queue):
-                await self._declare(connection, queue)
-                async with self._slots, self._lent(connection) as source:
-                    return await _take(source, queue, limit)
+            async with self._slots, self._lent(connection) as source:
+                return await _take(source, queue, limit)
 
-        return await self._link.over(take, self._timeout_s)
+        return await self._over(queue, take)
 
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledge a message handed out here."""
@@ -167,12 +165,10 @@ class Getter:
         """Read the registry, removing duplicates only."""
 
         async def read(connection: Connection) -> Sequence[QueueName]:
-            with self._usage.kept(REGISTRY):
-                await self._declare(connection, REGISTRY)
-                async with self._look_turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
-                    return await read_names(connection)
+            async with self._look_turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
+                return await read_names(connection)
 
-        return await self._link.over(read, self._timeout_s)
+        return await self._over(REGISTRY, read)
 
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         """Return what `look` returns for each message from the front."""
@@ -188,13 +184,28 @@ class Getter:
 
     async def _scan(self, queue: QueueName, scan: Scan[R]) -> tuple[Sequence[R], Sequence[Delivery]]:
         async def take(connection: Connection) -> tuple[Sequence[R], Sequence[Delivery]]:
+            lock = locked(connection, queue, self._timeout_s, self._rng)
+            async with self._look_turn, lock, self._lent(connection) as source:
+                return await _scan(source, queue, scan)
+
+        return await self._over(queue, take)
+
+    async def _over(self, queue: QueueName, work: Callable[[Connection], Awaitable[R]]) -> R:
+        """Run work on a queue that is declared, anew if an operator has deleted it meanwhile."""
+
+        async def declared(connection: Connection) -> R:
             with self._usage.kept(queue):
                 await self._declare(connection, queue)
-                lock = locked(connection, queue, self._timeout_s, self._rng)
-                async with self._look_turn, lock, self._lent(connection) as source:
-                    return await _scan(source, queue, scan)
+                try:
+                    return await work(connection)
+                except LinkBrokenError as error:
+                    if error.code != NOT_FOUND or connection.lost.done():
+                        raise
+                self._declared.pop(queue, None)
+                await self._declare(connection, queue)
+                return await work(connection)
 
-        return await self._link.over(take, self._timeout_s)
+        return await self._link.over(declared, self._timeout_s)
 
     @contextlib.asynccontextmanager
     async def _lent(self, connection: Connection) -> AsyncIterator[_GetChannel]:

@@ -1,7 +1,8 @@
 """Bring the parts of helm/qlm up to date that are kept elsewhere. Usage: python scripts/chart.py
 
 A chart cannot read outside its folder, so the dashboard and the alerts are copied into it; and what the
-section `config` of the values may hold is what the configuration file may hold.
+section `config` of the values may hold is what the configuration file may hold. So are values that the chart
+puts into that file under names of its own.
 """
 
 import json
@@ -60,8 +61,28 @@ def schema(values: Mapping[str, Any]) -> str:
     section = _section(_plain(kept))
     for name in _used(section, config["$defs"]):
         definitions[f"config.{name}"] = _plain(config["$defs"][name])
-    renewed = {**values["properties"], "config": section}
+    renewed = {**values["properties"], "config": section, **_same(values["properties"], config["$defs"])}
     return json.dumps({**values, "properties": renewed, "definitions": definitions}, indent=2) + "\n"
+
+
+def _same(properties: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that the chart has in sections of its own, with the limits of the configuration."""
+    bucket = {_camel_case(name): each for name, each in definitions["S3Settings"]["properties"].items()} | {
+        "secret": properties["filesS3"]["properties"]["secret"]
+    }
+    ((name, value),) = definitions["InstanceConfig"]["properties"]["environment"]["patternProperties"].items()
+    environment = {"type": "object", "propertyNames": {"pattern": name}, "additionalProperties": value}
+    entry = properties["fleet"]["items"]
+    entry = {**entry, "properties": {**entry["properties"], "environment": environment}}
+    return {
+        "filesS3": {**properties["filesS3"], "properties": _plain(bucket)},
+        "fleet": {**properties["fleet"], "items": entry},
+    }
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join((first, *(each.capitalize() for each in others)))
 
 
 def _section(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,24 @@ EMULATED = [
         'config.stop={"grace_s": 30},agents.terminationGracePeriodSeconds=69',
         ["agents.terminationGracePeriodSeconds is 69", "expected at least 70"],
     ),
+    ('models[0].adapters=[{"id": "vicuna-13b"}]', ['"vicuna-13b" twice, once as an adapter', "each id once"]),
+    ('models[0].adapters=[{"id": "a"}, {"id": "a"}]', ['"a" twice, once as an adapter']),
+    (
+        'gatewayApi={"enabled": true, "parentRefs": [{}], "hostnames": ["h"], "grpcHostnames": ["h"]}',
+        ['gatewayApi has "h" in hostnames and in grpcHostnames', "expected another name for gRPC"],
+    ),
+    (
+        'config.default_slo={"deadline_ms": -5}',
+        ["config.default_slo.deadline_ms is -5", "0.01 to 2592000000"],
+    ),
+    (
+        'config.default_slo={"tpot_ms": 5}',
+        ["config.default_slo has tpot_ms; expected deadline_ms, or ttft_ms"],
+    ),
+    (
+        'config.interactive_slo={"deadline_ms": 500, "ttft_ms": 5}',
+        ["config.interactive_slo has deadline_ms and ttft_ms; expected deadline_ms"],
+    ),
     ("models=[]", ["models is empty", "expected at least one model"]),
     ("fleet=[]", ["fleet is empty", "expected at least one kind of instance"]),
     ('models=[{"id": "m"}, {"id": "m"}]', ['models has "m" twice', "expected each id once"]),
@@ -80,6 +98,14 @@ WRONG_TYPES = [
     ('secrets.adminToken="short"', "secrets.adminToken: Does not match pattern"),
     ('agents.runtime="docker"', "agents.runtime: agents.runtime must be one of the following"),
     ('models[0].engine="vllm"', "models.0: path is required"),
+    ('filesS3={"bucket": "b-1", "prefix": "production"}', "filesS3.prefix: Does not match pattern"),
+    ('filesS3={"bucket": "b-1", "prefix": "/production/"}', "filesS3.prefix: Does not match pattern"),
+    ('filesS3={"bucket": "_b1"}', "filesS3.bucket: Does not match pattern"),
+    ('filesS3={"bucket": "b-1", "endpointUrl": "https://h/path"}', "filesS3.endpointUrl: "),
+    ('filesS3={"bucket": "b-1", "region": "eu central"}', "filesS3.region: "),
+    ('filesS3={"bucket": "b-1", "timeoutS": 900}', "filesS3.timeoutS: Must be less than or equal to 300"),
+    ('filesS3={"bucket": "b-1", "timeoutS": 0.01}', "filesS3.timeoutS: Must be greater than or equal to 0.1"),
+    ('fleet[0].environment={"A=B": "x"}', "fleet.0.environment: Does not match pattern"),
     ("gateway.resources.limits=null", "gateway.resources: limits is required"),
 ]
 

@@ -74,8 +74,24 @@
 {{- if eq .Values.agents.runtime "ray" -}}
 {{- $_ := set $own "ray" (dict "namespace" (include "qlm.fullname" .) "resources" $resources) -}}
 {{- end -}}
+{{- range $name := list "default_slo" "interactive_slo" }}{{ include "qlm.checkObjective" (list $name (get $root.Values.config $name)) }}{{ end -}}
 {{- $whole := merge $own (include "qlm.doorsConfig" . | fromYaml) (deepCopy .Values.config) -}}
 {{- toYaml $whole -}}
+{{- end -}}
+
+{{- /* Refuse an objective that QLM does not know: call with (list "default_slo" objective). */ -}}
+{{- define "qlm.checkObjective" -}}
+{{- $name := index . 0 -}}{{- $given := default (dict) (index . 1) -}}
+{{- $keys := keys $given | sortAlpha | join " and " -}}
+{{- if not (has $keys (list "" "deadline_ms" "ttft_ms" "tpot_ms and ttft_ms" "tokens_per_s and ttft_ms")) -}}
+{{- fail (printf "config.%s has %s; expected deadline_ms, or ttft_ms with tpot_ms or tokens_per_s or neither, or nothing (batch)" $name $keys) -}}
+{{- end -}}
+{{- range $key, $value := $given -}}
+{{- $most := ternary 10000.0 2592000000.0 (eq $key "tokens_per_s") -}}
+{{- if or (lt (float64 $value) 0.01) (gt (float64 $value) $most) -}}
+{{- fail (printf "config.%s.%s is %v; expected 0.01 to %.0f" $name $key $value $most) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /*

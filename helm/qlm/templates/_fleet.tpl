@@ -11,6 +11,15 @@ one sentence.
 {{- if hasKey $models .id }}{{ fail (printf "models has %q twice; expected each id once" .id) }}{{ end -}}
 {{- $_ := set $models .id . -}}
 {{- end -}}
+{{- $adapters := dict -}}
+{{- range .Values.models -}}
+{{- range .adapters -}}
+{{- if or (hasKey $models .id) (hasKey $adapters .id) -}}
+{{- fail (printf "models has %q twice, once as an adapter; expected each id once, since clients name both alike" .id) -}}
+{{- end -}}
+{{- $_ := set $adapters .id . -}}
+{{- end -}}
+{{- end -}}
 {{- $groups := list -}}{{- $owners := dict -}}{{- $served := dict -}}{{- $kinds := dict -}}
 {{- range .Values.fleet -}}
 {{- if has .name (list "gateway" "controller" "rabbitmq" "redis" "render") -}}

@@ -39,7 +39,7 @@ readinessProbe:
 {{- define "qlm.scrapeToken" -}}
 authorization:
   type: Bearer
-  credentials: {name: {{ include "qlm.secret" . }}, key: admin-token}
+  credentials: {name: {{ include "qlm.secret" . | quote }}, key: admin-token}
 {{- end -}}
 
 {{- /* Whether only known clients reach the gateways: as said, or as the network policy names them. */ -}}

@@ -15,8 +15,8 @@ StatefulSet of an entry of the fleet (20 characters) may have 52: its pods carry
 {{- /* Labels of everything. */ -}}
 {{- define "qlm.labels" -}}
 app.kubernetes.io/part-of: qlm
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
@@ -28,15 +28,15 @@ and selects by it: it is none of ours.
 {{- define "qlm.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/part-of: qlm
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{- /* Metadata of an object: call with (list $ "name" "component"). */ -}}
 {{- define "qlm.metadata" -}}
 {{- $root := index . 0 -}}
-name: {{ index . 1 }}
-namespace: {{ $root.Release.Namespace }}
+name: {{ index . 1 | quote }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "qlm.labels" $root | nindent 2 }}
   app.kubernetes.io/component: {{ index . 2 }}
@@ -58,7 +58,7 @@ labels:
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}

@@ -22,11 +22,11 @@ securityContext:
 {{- /* Addresses with passwords, and the token of operators. */ -}}
 {{- define "qlm.env" -}}
 - name: QLM_BROKER
-  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: broker}}
+  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . | quote }}, key: broker}}
 - name: QLM_STORE
-  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: store}}
+  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . | quote }}, key: store}}
 - name: QLM_ADMIN_TOKEN
-  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: admin-token}}
+  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . | quote }}, key: admin-token}}
 {{- end -}}
 
 {{- /* What all pods of QLM mount. The root file system is read-only: what is written goes to data and tmp. */ -}}
@@ -51,7 +51,7 @@ securityContext:
 
 {{- define "qlm.volumes" -}}
 - name: config
-  configMap: {name: {{ include "qlm.fullname" . }}}
+  configMap: {name: {{ include "qlm.fullname" . | quote }}}
 {{ include "qlm.sharedVolumes" . }}
 {{- end -}}
 
@@ -125,9 +125,9 @@ envFrom:
 {{- fail (printf "secrets.ca has the configMap %q and the secret %q; expected one of both" $ca.configMap $ca.secret) -}}
 {{- end -}}
 {{- if $ca.configMap }}
-configMap: {name: {{ $ca.configMap }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}]}
+configMap: {name: {{ $ca.configMap | quote }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}]}
 {{- else if $ca.secret }}
-secret: {secretName: {{ $ca.secret }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}], defaultMode: 0440}
+secret: {secretName: {{ $ca.secret | quote }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}], defaultMode: 0440}
 {{- end -}}
 {{- end -}}
 
@@ -165,7 +165,7 @@ spec:
   selector:
     matchLabels:
       {{- include "qlm.selector" (list $root "agent") | nindent 6 }}
-      qlm.io/group: {{ $group.name }}
+      qlm.io/group: {{ $group.name | quote }}
       {{- if $extra }}
       qlm.io/extra: "true"
       {{- end }}
@@ -193,7 +193,7 @@ limits:
 
 {{- define "qlm.instancePlace" -}}
 {{- with .runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .nodeSelector }}
 nodeSelector:

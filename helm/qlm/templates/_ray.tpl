@@ -15,7 +15,7 @@
 {{- define "qlm.rayEnv" -}}
 - {name: RAY_AUTH_MODE, value: token}
 - name: RAY_AUTH_TOKEN
-  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: auth_token}}
+  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . | quote }}, key: auth_token}}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
 - {name: RAY_DEDUP_LOGS, value: "0"}
 - {name: RAY_COLOR_PREFIX, value: "0"}
@@ -47,7 +47,7 @@ ray start --address={{ include "qlm.rayName" . }}-head-svc:6379 --num-cpus=0
 metadata:
   labels:
     {{- include "qlm.selector" (list $root "agent") | nindent 4 }}
-    qlm.io/group: {{ $group.name }}
+    qlm.io/group: {{ $group.name | quote }}
     {{- if $command }}
     qlm.io/extra: "true"
     {{- end }}

@@ -17,7 +17,7 @@ volumeClaimTemplates:
     spec:
       accessModes: [ReadWriteOnce]
       {{- with .className }}
-      storageClassName: {{ . }}
+      storageClassName: {{ . | quote }}
       {{- end }}
       resources: {requests: {storage: {{ .size }}}}
 {{- end -}}

@@ -25,6 +25,8 @@ EMULATED = [
         ['secrets.ca has the configMap "a" and the secret "b"', "expected one of both"],
     ),
     ('fleet[0].name="redis"', ["an entry named redis", "expected another name"]),
+    ('fleet[0].name="gateway-admin"', ["an entry named gateway-admin", "expected another name"]),
+    ('fleet[0].name="render-0a1b2c3d"', ["an entry named render-0a1b2c3d", "expected another name"]),
     (
         "gateway.terminationGracePeriodSeconds=26",
         ["gateway.terminationGracePeriodSeconds is 26", "expected at least 27"],

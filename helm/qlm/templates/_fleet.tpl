@@ -22,7 +22,9 @@ one sentence.
 {{- end -}}
 {{- $groups := list -}}{{- $owners := dict -}}{{- $served := dict -}}{{- $kinds := dict -}}
 {{- range .Values.fleet -}}
-{{- if has .name (list "gateway" "controller" "rabbitmq" "redis" "render") -}}
+{{- /* Those are names of Services, StatefulSets or budgets, behind the beginning that all names share. */ -}}
+{{- $reserved := list "gateway" "gateway-admin" "controller" "rabbitmq" "redis" "render" -}}
+{{- if or (has .name $reserved) (regexMatch "^render-[0-9a-f]{8}$" .name) -}}
 {{- fail (printf "fleet has an entry named %s; expected another name, since a part of QLM has this one" .name) -}}
 {{- end -}}
 {{- $group := include "qlm.group" (list $root . $models) | fromJson -}}

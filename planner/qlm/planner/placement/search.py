@@ -1,6 +1,7 @@
 """Search for a placement: local search from a start, with moves, copies and exchanges of models."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from qlm.domain.ids import ModelId
@@ -11,6 +12,16 @@ IMPROVED_SHARE: Final = 1e-3
 
 STEPS_MAX: Final = 200
 """Most steps of a search."""
+
+MANY_MODELS: Final = 20
+"""Models up to which each step is to the best neighbour."""
+
+LOOKED_AT: Final = 200
+"""Neighbours after which a step with more models takes the best so far, if there is a better one. With 53
+models on 8 instances, steps to the best of some 2 500 took 20 s, for 5 % less."""
+
+EVALUATIONS_MAX: Final = 10_000
+"""Most placements that a search looks at: two to three seconds with 70 models on 8 instances."""
 
 Cost = Callable[[Placement], float]
 """What is minimised."""
@@ -41,18 +52,34 @@ def present_placement(problem: PlacementProblem) -> Placement:
 
 
 def improve(problem: PlacementProblem, start: Placement, cost: Cost) -> Placement:
-    """Take the best neighbour again and again until none is better."""
-    best, best_cost = start, cost(start)
+    """Take a better neighbour again and again until none is better, or the evaluations are used up."""
+    best, best_cost, left = start, cost(start), EVALUATIONS_MAX
+    enough = LOOKED_AT if len(problem.demands) > MANY_MODELS else EVALUATIONS_MAX
     for _ in range(STEPS_MAX):
-        step = min(((cost(each), each) for each in neighbours(problem, best)), default=None, key=_first)
-        if step is None or step[0] >= best_cost - IMPROVED_SHARE * abs(best_cost):
+        least = best_cost - IMPROVED_SHARE * abs(best_cost)
+        step, looked_at = _step(islice(neighbours(problem, best), left), cost, least, enough)
+        if step is None:
             break
         best_cost, best = step
+        left -= looked_at
     return best
 
 
-def _first(pair: tuple[float, Placement]) -> float:
-    return pair[0]
+def _step(
+    candidates: Iterable[Placement], cost: Cost, least: float, enough: int
+) -> tuple[tuple[float, Placement] | None, int]:
+    """Return the best of the first candidates with its cost, if it costs less, and how many were looked at.
+
+    These are `enough`, or those up to the first that costs less.
+    """
+    step, looked_at = None, 0
+    for looked_at, each in enumerate(candidates, 1):
+        costs = cost(each)
+        if costs < least:
+            step, least = (costs, each), costs
+        if step is not None and looked_at >= enough:
+            break
+    return step, looked_at
 
 
 def neighbours(problem: PlacementProblem, placement: Placement) -> Iterator[Placement]:

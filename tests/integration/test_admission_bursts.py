@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.ids import RequestId
 from qlm.gateway.core.limits import GatewayLimits
 from support.flaky import Faults, flaky
 from support.gateway import Cluster, running_cluster, until
@@ -62,6 +63,42 @@ async def test_a_limit_reached_between_two_looks_is_looked_at_soon(tmp_path: Pat
         async with httpx.AsyncClient(base_url=url, timeout=20) as client:
             for _ in range(3):
                 await until_accepted(cluster, client)
+
+
+async def answered(client: httpx.AsyncClient, count: int) -> list[int]:
+    """Send requests one after the other, each after the answer to the one before."""
+    return [(await client.post(URL, json=BODY)).status_code for _ in range(count)]
+
+
+@pytest.mark.parametrize(("most", "clients"), [(2, 1), (4, 3)])
+async def test_clients_that_wait_for_their_answers_are_never_too_many(
+    tmp_path: Path, most: int, clients: int
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        url = await cluster.gateway(limits=GatewayLimits(view_interval_s=60, class_depth_max=most))
+        async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+            codes = await asyncio.gather(*(answered(client, 20) for _ in range(clients)))
+        assert {code for each in codes for code in each} == {200}
+
+
+async def test_a_full_queue_is_looked_at_before_a_client_that_does_not_wait_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        url = await cluster.gateway(limits=GatewayLimits(view_interval_s=60, class_depth_max=2))
+        async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+            for _ in range(6):
+                response = await submitted(client)
+                assert response.status_code == 202
+                await until_served(cluster, response.json()["id"])
+
+
+async def until_served(cluster: Cluster, id: str) -> None:
+    async def served() -> bool:
+        record = await cluster.store.record(RequestId(id))
+        return record is not None and record.outcome is not None
+
+    await until(served)
 
 
 async def test_a_request_that_was_not_queued_does_not_count(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def keep_busy(loop: asyncio.AbstractEventLoop, idle: asyncio.Event) -> None:
 async def test_a_process_without_time_refuses_until_it_has_time_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qlm.gateway.sessions.load_watch.LATENESS_PERIOD_S", 0.02)  # else it takes seconds
+    monkeypatch.setattr("qlm.gateway.sessions.load.load_watch.LATENESS_PERIOD_S", 0.02)
     async with running_cluster(tmp_path) as cluster, httpx.AsyncClient() as client:
         url = f"{await cluster.gateway(limits=LIMITS)}/v1/completions"
 

@@ -1,5 +1,6 @@
 import itertools
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.request import RequestMetadata
 from qlm.domain.view import ClassView, ClusterView
 from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe, overload
-from qlm.gateway.core.admitted import Admitted
+from qlm.gateway.core.admitted import LOOK_SOON_S, Admitted, LookPauses
 from qlm.gateway.core.limits import LATE_MAX_LEAST_S, GatewayLimits
 from support.requests import a_request
 
@@ -96,6 +97,37 @@ def test_a_request_counts_until_a_look_that_began_after_it_was_queued() -> None:
     admitted.begin_look()
     admitted.end_look()
     assert counted() == (0, 0, 0)
+
+
+def test_a_request_that_was_seen_to_leave_the_queue_no_longer_counts() -> None:
+    admitted, first, second, early = Admitted(), request(CHAT), request(CHAT), request(CHAT)
+    for each in (first, second, early):
+        admitted.reserve(each)
+    for each in (first, second):
+        admitted.settle(each.id, queued=True)
+    for each in (first, first, early, request(CHAT)):
+        admitted.left(each.id)
+    admitted.settle(early.id, queued=True)
+    assert admitted.added_to(Load()).accepted_prompt_tokens == 10
+    admitted.begin_look()
+    admitted.end_look()
+    assert admitted.added_to(Load()) == Load()
+
+
+def test_after_a_look_that_was_asked_for_pauses_grow_to_the_usual_one() -> None:
+    pauses = LookPauses(5.0)
+    assert pauses.next_s() == 5.0
+    pauses.asked()
+    grown = [pauses.next_s() for _ in range(8)]
+    assert grown[0] == 2 * LOOK_SOON_S
+    assert all(after == min(2 * before, 5.0) for before, after in pairwise(grown))
+    assert grown[-1] == 5.0
+
+
+def test_pauses_are_never_longer_than_the_usual_one() -> None:
+    pauses = LookPauses(LOOK_SOON_S / 2)
+    pauses.asked()
+    assert pauses.least_s == pauses.next_s() == LOOK_SOON_S / 2
 
 
 def test_a_full_class_refuses_only_its_own() -> None:

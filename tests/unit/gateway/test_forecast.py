@@ -24,7 +24,7 @@ from qlm.gateway.core.forecast import (
     shortfall,
 )
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.sessions.forecast_watch import ForecastWatch
+from qlm.gateway.sessions.load.forecast_watch import ForecastWatch
 from qlm.planner.admission_signal import AdmissionSignal, ClassForecast, DepartureCurve, signal_to_plain
 from qlm.rct_estimator.normal import Normal
 from qlm.store.embedded.memory import MemoryStore

@@ -1,13 +1,16 @@
-"""When a gateway may not tell a client that a request is unknown."""
+"""When a gateway may not tell a client that a request is unknown, and how often it looks at the cluster."""
 
+import asyncio
 from typing import cast
 
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.view import ClusterView
 from qlm.gateway.sessions.hub import Hub
-from qlm.gateway.sessions.load_watch import REBUILD_NS, UNWATCHED_MAX_NS, LoadWatch
+from qlm.gateway.sessions.load.load_watch import REBUILD_NS, UNWATCHED_MAX_NS, LoadWatch
 from qlm.store.core.state import State
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import mark_indexed
+from support.gateway import mark_indexed, until
 
 BEGAN_NS = 1_700_000_000_000_000_000
 
@@ -61,3 +64,26 @@ async def test_a_gateway_that_looks_seldom_has_missed_nothing_between_two_looks(
     for _ in range(9):
         assert not await load.rebuilding()
         clock.time_ns += 10 * 10**9
+
+
+class CountedStore(MemoryStore):
+    """Store that counts the looks at it."""
+
+    looks = 0
+
+    async def view(self) -> ClusterView:
+        self.looks += 1
+        return await super().view()
+
+
+async def test_all_that_wait_for_a_look_share_the_next_one() -> None:
+    clock = SetClock(BEGAN_NS)
+    store = CountedStore(clock, state=State(BEGAN_NS))
+    load = LoadWatch(store, clock, cast(Hub, None), FaultLog(), interval_s=3600)
+    watching = asyncio.create_task(load.run())
+    try:
+        await until(lambda: store.looks)
+        await asyncio.gather(*(load.look_again() for _ in range(50)))
+        assert store.looks == 2
+    finally:
+        await end_tasks([watching])

@@ -1,12 +1,16 @@
-"""Requests accepted at a gateway that the latest observation of the cluster does not have yet."""
+"""Requests accepted at a gateway that the latest look at the queue has not seen, and pauses between looks."""
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import replace
+from typing import Final
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import RequestId
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.admission import Load
+
+LOOK_SOON_S: Final = 0.1
+"""Least pause between two looks, unless the usual one is shorter."""
 
 
 class Admitted:
@@ -14,7 +18,7 @@ class Admitted:
 
     def __init__(self) -> None:
         self._pending: dict[RequestId, RequestMetadata] = {}
-        self._queued: deque[tuple[int, RequestMetadata]] = deque()
+        self._queued: OrderedDict[RequestId, tuple[int, RequestMetadata]] = OrderedDict()
         self._look = 0
         self._by_class: dict[RequestClass, int] = {}
         self._prompt_tokens = 0
@@ -30,8 +34,14 @@ class Admitted:
         if (metadata := self._pending.pop(id, None)) is None:
             return
         if queued:
-            self._queued.append((self._look, metadata))
+            self._queued[id] = (self._look, metadata)
         else:
+            self._count(metadata, -1)
+
+    def left(self, id: RequestId) -> None:
+        """Forget a request that has left the queue, if it counts."""
+        _, metadata = self._queued.pop(id, (0, None))
+        if (metadata := metadata or self._pending.pop(id, None)) is not None:
             self._count(metadata, -1)
 
     def begin_look(self) -> None:
@@ -40,8 +50,9 @@ class Admitted:
 
     def end_look(self) -> None:
         """Forget what the look that began last has seen."""
-        while self._queued and self._queued[0][0] < self._look:
-            self._count(self._queued.popleft()[1], -1)
+        while self._queued and next(iter(self._queued.values()))[0] < self._look:
+            _, (_, metadata) = self._queued.popitem(last=False)
+            self._count(metadata, -1)
 
     def added_to(self, load: Load) -> Load:
         """Return an observation with these requests."""
@@ -59,3 +70,25 @@ class Admitted:
         else:
             del self._by_class[metadata.cls]
         self._prompt_tokens += sign * metadata.prompt_tokens
+
+
+class LookPauses:
+    """Pauses that grow after a look that was asked for, up to the usual one.
+
+    Attributes:
+        least_s: The least pause, seconds.
+    """
+
+    def __init__(self, usual_s: float) -> None:
+        self.least_s = min(LOOK_SOON_S, usual_s)
+        self._usual_s = usual_s
+        self._pause_s = usual_s
+
+    def asked(self) -> None:
+        """Note that a look is asked for: what is admitted fills the queue, as far as is known."""
+        self._pause_s = self.least_s
+
+    def next_s(self) -> float:
+        """Return the time after which to look even if no one asks: twice as long each time."""
+        self._pause_s = min(2 * self._pause_s, self._usual_s)
+        return self._pause_s

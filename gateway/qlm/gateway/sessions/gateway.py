@@ -18,6 +18,7 @@ from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.errors import ApiError, defect
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.tasks.memory import TaskMemory
@@ -29,7 +30,7 @@ from qlm.gateway.render.rendering import RenderTiers
 from qlm.gateway.sessions.families.accepting import Families
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.intake import Intake
-from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.load.load_watch import LoadWatch
 from qlm.gateway.sessions.publisher import Publisher
 from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
 from qlm.gateway.tokenizers.served_models import ServedModels
@@ -158,9 +159,10 @@ def create_gateway(
     """
     served, faults = ServedModels(models), faults or FaultLog()
     metrics = _metrics(limits, registry, exposures)
-    spans, tasks = RequestSpans(tracer), TaskMemory()
-    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks)
-    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
+    spans, tasks, admitted = RequestSpans(tracer), TaskMemory(), Admitted()
+    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks, admitted)
+    away_max_s = limits.publish_timeout_s
+    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_max_s, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
     publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, limits.publish_timeout_s)
     intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers, tasks)

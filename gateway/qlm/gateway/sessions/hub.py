@@ -18,6 +18,7 @@ from qlm.domain.request import RequestMetadata
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.gateway.api.errors import STOPPING, unavailable
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.answer_text import answer_text
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session import Mode, Session
@@ -77,6 +78,7 @@ class Hub:
         spans: RequestSpans,
         faults: FaultLog,
         calls: TaskMemory,
+        admitted: Admitted,
     ) -> None:
         """Make a hub without subscriptions; `run` starts it."""
         self.gateway_id = gateway_id
@@ -90,6 +92,7 @@ class Hub:
         self._metrics = metrics
         self._spans = spans
         self._calls = calls
+        self._admitted = admitted
         self._subscriptions: dict[RequestId, list[Subscription]] = {}
         self._timers: list[tuple[int, int, Subscription]] = []
         self._order = itertools.count()
@@ -263,6 +266,8 @@ class Hub:
         try:
             for action in subscription.session.handle(event):
                 self._perform(subscription, action)
+            if subscription.session.times.first_ns is not None:
+                self._admitted.left(subscription.metadata.id)
         except Exception as error:
             # One request that cannot be handled must not silence all others.
             id = subscription.metadata.id
@@ -285,6 +290,7 @@ class Hub:
             case SendKeepAlive():
                 subscription.sink.keep_alive()
             case SendFinal():
+                self._admitted.left(subscription.metadata.id)
                 self._end(subscription, action)
             case FetchOutput(offset=offset):
                 self._spawn(self._fetch(subscription, offset))
@@ -334,6 +340,7 @@ class Hub:
         # During the call the client may have resumed at this gateway.
         if watchers == 0 and id not in self._subscriptions:
             await self._output.cancel(id, outcome, why)
+            self._admitted.left(id)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

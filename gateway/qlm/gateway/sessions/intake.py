@@ -9,19 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import ModelId, RequestId, TokenIds
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata, RequestState
 from qlm.domain.slo import Slo
-from qlm.gateway.api.errors import ApiError, retry_headers
 from qlm.gateway.api.objective import task_deadline_ns
 from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, Asking, tenant, to_metadata, with_prompt
-from qlm.gateway.core.admission import Refuse, decide, overload
 from qlm.gateway.core.class_choice import ClassChoice
-from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_call
 from qlm.gateway.core.session import Mode
@@ -30,7 +26,8 @@ from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.families.beside import ALONE, Beside, with_beside
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
-from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.load.admitting import Admitting
+from qlm.gateway.sessions.load.load_watch import LoadWatch
 from qlm.gateway.sessions.publisher import Publisher
 from qlm.gateway.sessions.sink import NoSink, Sink
 from qlm.gateway.sessions.subscription import Subscription
@@ -39,9 +36,6 @@ from qlm.gateway.tokenizers.served_models import ServedModels
 
 _KINDS: Final = {Mode.STREAM: "stream", Mode.WHOLE: "whole"}
 """Kinds of answer in the metrics."""
-
-_ERRORS: Final = {400: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
-"""OpenAI's kinds of error, by the status of a refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +81,7 @@ class Intake:
         self._new_id = new_id
         self._hub = hub
         self._load = load
+        self._admitting = Admitting(load, limits)
         self._publisher = publisher
         self._render_tiers = render_tiers
         self._tasks = tasks
@@ -180,17 +175,14 @@ class Intake:
             id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
-        self._check_load()  # before work that may be large
+        self._admitting.check_load()  # before work that may be large
         rendered = await render(self._render_tiers, served.spec.id, body, plain)
         if rendered is None:
             prompt_ids = await self._encoder.encode(body, served.tokenizer)
         else:
             prompt_ids = rendered.prompt_ids
-        if key is not None and (twin := self._hub.metadata_of(id)) is not None:
-            # A concurrent attempt that has not reached the store yet. From here to `Hub.subscribe` nothing is
-            # awaited, so no third attempt can come between.
-            check_same_body(key, twin, digest)
-            return Prepared(metadata=twin, request=None, grace_s=grace_s)
+        if (twin := self._twin(key, id, digest, grace_s)) is not None:
+            return twin
         arrival = Arrival(
             id=id,
             headers=headers,
@@ -206,7 +198,10 @@ class Intake:
             metadata = rendered.applied(metadata)
         if beside is not ALONE:
             metadata = with_beside(metadata, beside)
-        self._admit(metadata, beside)
+        looked = await self._admitting.looked_again(metadata, beside)
+        if looked and (twin := self._twin(key, id, digest, grace_s)) is not None:
+            return twin
+        self._admitting.admit(metadata, beside)
         if arrival.task is not None:
             self._tasks.note_arrival(arrival.task, served.spec.id, now_ns)
         request, media = with_prompt(metadata, prompt_ids), b"" if rendered is None else rendered.media
@@ -297,23 +292,15 @@ class Intake:
             )
         await self._publisher.publish(request, metadata, subscription, "async", prepared.media)
 
-    def _check_load(self) -> None:
-        if (why := self._load.store_away()) is not None:
-            raise StoreUnavailableError(why)
-        if (refusal := overload(self._load.late_s, self._limits)) is not None:
-            raise _refused(refusal)
+    def _twin(self, key: str | None, id: RequestId, digest: str, grace_s: float) -> Prepared | None:
+        """Return a concurrent attempt with the same key that has not reached the store yet.
 
-    def _admit(self, metadata: RequestMetadata, beside: Beside) -> None:
-        self._check_load()
-        forecast, query = self._load.forecast(), admission_query(metadata)
-        tokens = metadata.prompt_tokens * beside.n + beside.prompt_tokens * beside.n
-        requests = 1 + beside.requests
-        load = self._load.load
-        verdict = decide(load, self._limits, metadata.cls, tokens, forecast, query, requests)
-        if isinstance(verdict, Refuse):
-            if load.accepted_since:
-                self._load.look_soon()
-            raise _refused(verdict)
+        From its last call to `Hub.subscribe` nothing is awaited, so no third attempt can come between.
+        """
+        if key is None or (twin := self._hub.metadata_of(id)) is None:
+            return None
+        check_same_body(key, twin, digest)
+        return Prepared(metadata=twin, request=None, grace_s=grace_s)
 
     def _task_call(
         self, body: Body, headers: Mapping[str, str], model: ModelId, now_ns: int
@@ -332,13 +319,3 @@ class Intake:
             return body.resume_grace_s
         limits = self._limits
         return limits.resume_grace_stream_s if returns else limits.resume_grace_plain_s
-
-
-def _refused(verdict: Refuse) -> ApiError:
-    return ApiError(
-        status=verdict.status,
-        message=verdict.message,
-        kind=_ERRORS[verdict.status],
-        code=verdict.reason,
-        headers=retry_headers(verdict.retry_after_s) | {"x-llm-d-request-dropped-reason": verdict.reason},
-    )

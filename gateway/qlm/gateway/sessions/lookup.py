@@ -22,7 +22,7 @@ from qlm.gateway.core.session import OTHER_BODY
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.load.load_watch import LoadWatch
 
 BEGUN_ANEW: Final = "its output log was begun anew while it was read"
 
@@ -46,6 +46,7 @@ async def known_request(
     """
     record = await _visible(store, id, tenant)
     if record is not None:
+        load.note_state(record)
         return record
     unknown = await _unknown(load, id)
     # Meanwhile the queue may have been read, and only then have made the store complete.

@@ -19,7 +19,7 @@ from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, key_reused
-from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.load.load_watch import LoadWatch
 from qlm.gateway.sessions.subscription import Subscription
 
 _log = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ from qlm.domain.formats.clusters import Clusters
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
-from qlm.domain.request import RequestMetadata
+from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.loop_lateness import LoopLateness
 from qlm.domain.view import ClusterView
 from qlm.gateway.core.admission import Load, observe
-from qlm.gateway.core.admitted import Admitted
+from qlm.gateway.core.admitted import Admitted, LookPauses
 from qlm.gateway.core.forecast import CurrentForecast
-from qlm.gateway.sessions.forecast_watch import ClusterWatch, ForecastWatch
 from qlm.gateway.sessions.hub import Hub
+from qlm.gateway.sessions.load.forecast_watch import ClusterWatch, ForecastWatch
 
 _log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ REBUILD_NS: Final = 60_000_000_000
 UNWATCHED_MAX_NS: Final = 5_000_000_000
 """Time without a look after which a gateway may have missed that the store was away, or refused to index."""
 
-LOOK_SOON_S: Final = 0.1
-"""Least time between two observations."""
+LOOK_WAIT_S: Final = 1.0
+"""Time for which a new request waits for an observation."""
 
 LOOKS_MISSED: Final = 2
 """Intervals without a look that count as such, if they are longer."""
@@ -56,6 +56,7 @@ class LoadWatch:
         faults: FaultLog,
         interval_s: float,
         away_max_s: float = 10.0,
+        admitted: Admitted | None = None,
     ) -> None:
         """Begin without an observation; `run` makes them.
 
@@ -66,6 +67,7 @@ class LoadWatch:
             faults: Failures of the process.
             interval_s: Time between two observations, seconds.
             away_max_s: Time for which the store may be away before clients receive 503, seconds.
+            admitted: Requests accepted here, which the hub takes out once they are served; None for new ones.
         """
         self._store = store
         self._clock = clock
@@ -77,8 +79,10 @@ class LoadWatch:
         self._away_why = ""
         self._lateness = LoopLateness(LATENESS_PERIOD_S)
         self._load = Load()
-        self._admitted = Admitted()
+        self._admitted = Admitted() if admitted is None else admitted
         self._look_wanted = asyncio.Event()
+        self._pauses = LookPauses(interval_s)
+        self._next_look_ended = asyncio.Event()
         self.view: ClusterView | None = None
         self._forecast = ForecastWatch(store)
         self._clusters = ClusterWatch(store)
@@ -91,6 +95,11 @@ class LoadWatch:
     def load(self) -> Load:
         """The latest observation, with the requests admitted here since."""
         return self._admitted.added_to(self._load)
+
+    @property
+    def observed(self) -> Load:
+        """The latest observation, without them."""
+        return self._load
 
     @property
     def incarnation(self) -> int | None:
@@ -167,9 +176,23 @@ class LoadWatch:
         """Note whether a counted request was queued; again, it changes nothing."""
         self._admitted.settle(id, queued=queued)
 
-    def look_soon(self) -> None:
-        """Look at the queue soon: what was admitted since the last look fills it, if none of it has left."""
+    def note_state(self, record: RequestRecord) -> None:
+        """Note a record of the store: a request that is served, or has been, waits no longer."""
+        if record.state in (RequestState.RUNNING, RequestState.ENDED):
+            self._admitted.left(record.metadata.id)
+
+    async def look_again(self) -> None:
+        """Wait for a look at the queue that begins after now, for `LOOK_WAIT_S` at most.
+
+        All that wait at a time share one look, and looks keep their least pause. Further ones follow at
+        growing intervals: a request that finds the queue full of what was seen is refused without a look.
+        """
+        ended = self._next_look_ended
+        self._pauses.asked()
         self._look_wanted.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_WAIT_S):
+                await ended.wait()
 
     def count_accepted(self, model: ModelId) -> None:
         """Count a request accepted here, until the next forecast includes it."""
@@ -202,6 +225,7 @@ class LoadWatch:
     async def _observe_always(self) -> None:
         while True:
             began_ns = self._clock.now_ns()
+            ended, self._next_look_ended = self._next_look_ended, asyncio.Event()
             try:
                 await self._observe()
                 self._away_since_ns = None
@@ -212,13 +236,14 @@ class LoadWatch:
                 self._faults.note(_log, error, "cannot read the cluster's load")
             except Exception as error:
                 self._faults.note(_log, error, "cannot read the cluster's load")
+            ended.set()
             await self._pause()
 
     async def _pause(self) -> None:
-        least_s = min(LOOK_SOON_S, self._interval_s)
+        least_s, pause_s = self._pauses.least_s, self._pauses.next_s()
         await asyncio.sleep(least_s)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._interval_s - least_s):
+            async with asyncio.timeout(pause_s - least_s):
                 await self._look_wanted.wait()
         self._look_wanted.clear()
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 import openai
 import pytest
 
+from qlm.gateway.api.ids import request_id
 from qlm.gateway.render.state import unpack
 from support.gateway import Cluster, ScriptedAgent, text_then_end, until
 from support.rendering import emulated_tiers
@@ -111,3 +112,21 @@ async def test_a_wrong_stop_is_named(client: openai.AsyncOpenAI, stop: Any) -> N
     with pytest.raises(openai.BadRequestError, match=r"stop is .*; expected a string or a list") as caught:
         await client.responses.create(**ASKED, extra_body={"stop": stop})
     assert caught.value.param == "stop"
+
+
+async def test_an_answer_that_has_not_met_a_stop_is_not_waited_for(
+    client: openai.AsyncOpenAI, cluster: Cluster, slow_to_end: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.gateway.http.responses_api.earlier.STOP_WAIT_S", 3600.0)
+    first = await client.responses.create(**ASKED, background=True, extra_body={"stop": "four"})
+
+    async def has_output() -> bool:
+        record = await cluster.store.record(request_id(first.id))
+        return record is not None and record.output_tokens > 0
+
+    await until(has_output)
+    with pytest.raises(openai.BadRequestError, match="has not ended yet"):
+        await client.responses.create(**ASKED, previous_response_id=first.id)
+    named: Any = {"type": "item_reference", "id": f"msg_{first.id.removeprefix('resp_')}_0"}
+    with pytest.raises(openai.BadRequestError, match="expected the id of an item of a response that has end"):
+        await client.responses.create(model="emulated", input=[named])

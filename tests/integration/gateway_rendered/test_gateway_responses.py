@@ -10,6 +10,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.render.rendering import RenderTiers
 from support.gateway import Cluster, until
 
@@ -115,6 +116,29 @@ async def test_items_may_be_named_by_their_ids(client: openai.AsyncOpenAI, clust
     prompts = [request.prompt_ids for request in cluster.agent.leased[1:]]
     assert prompts[0] == prompts[1], "a reference is as its item"
     assert prompts[2] == prompts[3], "a response keeps the items that its references name"
+
+
+async def test_an_item_may_be_named_once(client: openai.AsyncOpenAI) -> None:
+    first = await client.responses.create(**ASKED, max_output_tokens=3)
+    named: Any = {"type": "item_reference", "id": first.output[0].id}
+    question: Any = {"role": "user", "content": ASKED["input"]}
+    with pytest.raises(openai.BadRequestError, match="expected each item once") as caught:
+        await client.responses.create(model="emulated", input=[named, question, named])
+    assert caught.value.param == "input[2].id"
+
+
+async def test_items_that_are_named_are_together_no_larger_than_a_body(
+    client: openai.AsyncOpenAI, cluster: Cluster, tiers: RenderTiers
+) -> None:
+    made = [await client.responses.create(**ASKED, max_output_tokens=3) for _ in range(9)]
+    named: Any = [{"type": "item_reference", "id": each.output[0].id} for each in made]
+    assert await client.responses.create(model="emulated", input=named)
+    url = await cluster.gateway(limits=GatewayLimits(body_bytes_max=1024), render_tiers=tiers)
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=20) as small:
+        assert await small.responses.create(model="emulated", input=named[:1])
+        with pytest.raises(openai.APIStatusError, match="items that input names") as caught:
+            await small.responses.create(model="emulated", input=named)
+    assert (caught.value.status_code, caught.value.code) == (413, "body_too_large")
 
 
 class Trip(BaseModel):

@@ -1,6 +1,7 @@
 """Requests in the shared state: status, and answers rendered from the output log."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, cast
 
 from qlm.domain.attainment import recorded_attainment
@@ -15,7 +16,7 @@ from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, unavailable
 from qlm.gateway.api.fields.requests import Objective, RequestStatus, TaskFields
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.core.answer_text import answer_text, finish_reason
+from qlm.gateway.core.answer_text import AnswerText, answer_text, finish_reason
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.logprobs.logged import LoggedLogprobs
 from qlm.gateway.core.session import OTHER_BODY
@@ -135,11 +136,7 @@ async def _render(
     tokenizer: Tokenizer, metadata: RequestMetadata, log: OutputSlice, outcome: Outcome
 ) -> SendFinal:
     text = answer_text(metadata, tokenizer)
-    pieces = []
-    for start in range(0, len(log.token_ids), _RENDER_TOKENS):
-        pieces.append(text.feed(log.token_ids[start : start + _RENDER_TOKENS]))
-        await asyncio.sleep(0)
-    pieces.append(text.finish())
+    pieces = [*await _fed(text, log), text.finish()]
     reason = finish_reason(text, outcome)
     logged = LoggedLogprobs(metadata)
     logged.put(log.extensions.logprobs_at)
@@ -154,6 +151,25 @@ async def _render(
         logprobs=logged.answer(0, text.tokens),
         prompt_logprobs=logged.prompt(0),
     )
+
+
+async def met_stop(gateway: Gateway, metadata: RequestMetadata) -> bool:
+    """Return whether the answer of a request, as far as it is logged, has met a stop string."""
+    log = await gateway.store.read_output(metadata.id, 0)
+    if log is None or log.fingerprint != metadata.fingerprint:
+        return False
+    text = answer_text(metadata, gateway.models.named(metadata.model).tokenizer)
+    await _fed(text, log)
+    return text.met
+
+
+async def _fed(text: AnswerText, log: OutputSlice) -> Sequence[str]:
+    """Feed the tokens of a log; return the pieces of text."""
+    pieces = []
+    for start in range(0, len(log.token_ids), _RENDER_TOKENS):
+        pieces.append(text.feed(log.token_ids[start : start + _RENDER_TOKENS]))
+        await asyncio.sleep(0)
+    return pieces
 
 
 async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:

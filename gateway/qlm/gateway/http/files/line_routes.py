@@ -14,6 +14,7 @@ from qlm.gateway.batches.line_routes import LineRoutes, PreparedLine
 from qlm.gateway.http.attempts import fields_renamed
 from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.responses_api.conversation import earlier_messages
+from qlm.gateway.http.responses_api.earlier import StopWaits
 from qlm.gateway.http.responses_api.prepared import identity_of, prepared_with
 from qlm.gateway.http.responses_api.references import with_items
 from qlm.gateway.http.responses_api.shown import answer_of_response
@@ -45,9 +46,10 @@ async def _prepare_response(
         state, identity = state_of(body, plain), identity_of(plain)
         prepared = await gateway.intake.earlier(body, identity, headers)
         if prepared is None:
-            body = await with_items(gateway, body, headers[KEY_TENANT])
+            waits, tenant = StopWaits(gateway), headers[KEY_TENANT]
+            body = await with_items(gateway, body, tenant, waits)
             state = state_of(body, plain)
-            earlier = await earlier_messages(gateway, body.previous_response_id, headers[KEY_TENANT])
+            earlier = await earlier_messages(gateway, body.previous_response_id, tenant, waits)
             chat = as_chat(body, plain, earlier)
             prepared = await gateway.intake.prepare(
                 parse_chat(chat), chat | {"response": plain}, headers, detached=True, identity=identity

@@ -1,33 +1,22 @@
 """The conversation that a response continues: the responses before it, from the shared state."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from qlm.domain.request import RequestRecord
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.items import chat_messages
 from qlm.gateway.api.responses_api.objects import response_id
+from qlm.gateway.http.responses_api.earlier import RESPONSES_MAX, StopWaits, read_each
 from qlm.gateway.http.responses_api.shown import StoredResponse, known_response, message_of
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer
 
-RESPONSES_MAX: Final = 256
-"""Responses of one conversation, whose answers are read again for each further one."""
-
-CONCURRENT_MAX: Final = 8
-
-STOP_WAIT_S: Final = 5.0
-"""Time for which a continuation waits for an answer that may have ended at a stop string: its client has the
-answer a moment before the shared state knows that it is whole."""
-
-_LOOK_S: Final = 0.02
 _FIELD: Final = "previous_response_id"
 
 
 async def earlier_messages(
-    gateway: Gateway, id: str | None, tenant: str | None
+    gateway: Gateway, id: str | None, tenant: str | None, waits: StopWaits
 ) -> Sequence[Mapping[str, Any]]:
     """Return the messages up to and with the answer of a response, which may be None; no instructions.
 
@@ -35,18 +24,13 @@ async def earlier_messages(
         gateway: The gateway.
         id: The response.
         tenant: The tenant of the caller; None for one who may see all.
+        waits: What the call waits for.
 
     Raises:
         ApiError: A response of the conversation is unknown, has not ended well, or its input was not kept.
     """
     found = await _responses(gateway, id, tenant)
-    reading = asyncio.Semaphore(CONCURRENT_MAX)
-
-    async def answer(response: StoredResponse) -> Mapping[str, Any]:
-        async with reading:
-            return await _answer(gateway, response)
-
-    answers = await asyncio.gather(*map(answer, found))
+    answers = await read_each(partial(_answer, gateway, waits), found)
     messages: list[Mapping[str, Any]] = []
     for response, said in zip(reversed(found), reversed(answers), strict=True):
         messages += [*chat_messages(response.state.items or ()), said]
@@ -72,8 +56,8 @@ async def _responses(gateway: Gateway, id: str | None, tenant: str | None) -> li
     return found
 
 
-async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, Any]:
-    record, id = (await at_end(gateway, response)).record, response_id(response.metadata.id)
+async def _answer(gateway: Gateway, waits: StopWaits, response: StoredResponse) -> Mapping[str, Any]:
+    record, id = (await waits.at_end(response)).record, response_id(response.metadata.id)
     if record is None or not record.settled:
         raise invalid(_FIELD, f"{_FIELD}: response {id} has not ended yet; expected one that has")
     final = await final_answer(gateway, record)
@@ -83,17 +67,3 @@ async def _answer(gateway: Gateway, response: StoredResponse) -> Mapping[str, An
         )
     message = await message_of(gateway, response.metadata, final)
     return {name: value for name, value in message.items() if name != "refusal"}
-
-
-async def at_end(gateway: Gateway, response: StoredResponse) -> StoredResponse:
-    """Return a response as it is now, after a moment if its answer may have met a stop string just before."""
-    record, until_ns = response.record, gateway.clock.now_ns() + round(STOP_WAIT_S * 1e9)
-    while record is not None and _may_have_stopped(record) and gateway.clock.now_ns() < until_ns:
-        await asyncio.sleep(_LOOK_S)
-        record = await gateway.store.record(record.metadata.id)
-    return replace(response, record=record)
-
-
-def _may_have_stopped(record: RequestRecord) -> bool:
-    """Return whether a request that is not settled may have met one of its stop strings."""
-    return not record.settled and bool(record.metadata.answer.stop) and record.output_tokens > 0

@@ -29,6 +29,7 @@ from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.http.responses_api.conversation import earlier_messages
+from qlm.gateway.http.responses_api.earlier import StopWaits
 from qlm.gateway.http.responses_api.prepared import identity_of, prepared_with
 from qlm.gateway.http.responses_api.references import with_items
 from qlm.gateway.http.responses_api.shown import StoredResponse, ended_response, events_of, response_now
@@ -57,8 +58,9 @@ async def create_response(gateway: Gateway, request: HttpRequest) -> Created:
         made = await _earlier(gateway, body, plain, headers)
         if made is None:
             tenant = key_tenant(request)
-            body = await with_items(gateway, body, tenant)
-            earlier = await earlier_messages(gateway, body.previous_response_id, tenant)
+            waits = StopWaits(gateway)
+            body = await with_items(gateway, body, tenant, waits)
+            earlier = await earlier_messages(gateway, body.previous_response_id, tenant, waits)
             chat = as_chat(body, plain, earlier)
             made = await _prepare(gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form)
         attempt.id = made.prepared.metadata.id

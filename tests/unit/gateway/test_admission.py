@@ -151,6 +151,12 @@ def test_late_requests_count_in_the_class_that_they_came_in() -> None:
     assert decide(load, limits, BATCH, 10) == Admit()
 
 
+def test_a_late_class_is_its_own_late_class() -> None:
+    late = CHAT.missed()
+    assert late.missed() == late
+    assert Load(waiting_by_class={late: 3}, accepted_by_class={late: 1}).in_class(late) == 4
+
+
 def test_waiting_prompt_tokens_have_a_limit() -> None:
     limits = GatewayLimits(queue_prompt_tokens_max=1000)
     load = observe(Load(), view(queued=19), 0)

@@ -58,7 +58,7 @@ class Load:
         return sum(
             counts.get(each, 0)
             for counts in (self.waiting_by_class, self.accepted_by_class)
-            for each in (cls, cls.missed())
+            for each in {cls, cls.missed()}
         )
 
 

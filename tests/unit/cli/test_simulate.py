@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from qlm.cli.commands.evaluate.forecasting import PICTURES
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.main import main
 from qlm.cli.scenario.output import write_files
@@ -115,6 +116,8 @@ def test_evaluate_compares_forecasts_with_what_happened(scenario: Path, tmp_path
     assert {"wait", "first_token", "completion", "group"} == {time for _, time in rows}
     assert sum(row["count"] for (_, time), row in rows.items() if time == "completion") == 60
     assert json.loads((tmp_path / "accuracy.json").read_text("utf-8")) == json.loads(done.output)
+    pictures = {each.name for each in tmp_path.glob("*.png")}
+    assert "completion-predicted.png" in pictures and pictures <= set(PICTURES)
     assert (tmp_path / "completion-predicted.png").read_bytes().startswith(b"\x89PNG")
     printed = qlm("evaluate", "rct", scenario).output
     assert "R²" in printed and "GPU time: " in printed
@@ -203,6 +206,7 @@ def test_a_file_is_no_folder_to_write_to(command: list[str], below: str, scenari
         (["simulate", "--plots"], "use.png"),
         (["compare"], "compare.csv"),
         (["evaluate", "rct"], "accuracy.json"),
+        (["evaluate", "rct", "--plots"], "group-coverage.png"),
     ],
 )
 def test_a_folder_of_the_name_of_a_file_is_named_before_the_simulation(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import click
 import orjson
@@ -33,6 +34,11 @@ from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
 
 Judged = tuple[str, str, Pairs]
+
+PICTURES: Final = tuple(
+    f"{what}-{shown}.png" for what in (*TIMES, "group") for shown in ("predicted", "residuals", "coverage")
+)
+"""Pictures of `qlm.cli.plots.rct`."""
 """Class, forecast quantity, and pairs of forecast and outcome."""
 
 
@@ -70,7 +76,7 @@ def evaluate_forecasts(
         draw = drawing("rct") if plots else None
         drawn = draw_scenario(scenario, seed, load=load)
         if out is not None:
-            make_folder(out, ("accuracy.json",))
+            make_folder(out, ("accuracy.json", *(PICTURES if plots else ())))
         result, recorder = _run(drawn, policy, seed, every, about)
         judged = judge(result, recorder, skip=skip, queued_only=queued)
         rows = [(name, what, accuracy(pairs)) for name, what, pairs in judged]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def test_plots_are_pictures(scenario: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     for name in ("attainment", "queues", "gantt", "use"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_no_class_has_no_legend(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.cli.plots.simulation.by_class", lambda result: ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        done = qlm("simulate", scenario, "--out", tmp_path, "--plots")
+    assert done.exit_code == 0, done.output
 
 
 def test_evaluate_compares_forecasts_with_what_happened(scenario: Path, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def draw_attainment(result: SimulationResult, path: Path) -> None:
         middles = (edges[:-1] + edges[1:])[some] / 2
         axes.plot(middles, 100 * met[some] / all_of[some], label=name, color=colour(number), marker=".")
     axes.set(xlabel="arrival, s", ylabel="met, %", ylim=(-3, 103))
-    axes.legend()
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
     made.savefig(path)
 
 

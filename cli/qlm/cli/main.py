@@ -79,6 +79,8 @@ class _Commands(LazyGroup):
         try:
             return super().__call__(*args, **kwargs)
         except OSError as error:
+            if isinstance(error, TimeoutError | ConnectionError) and not isinstance(error, BrokenPipeError):
+                raise  # a defect of the command: it does not come from the output
             click.echo(one_line(error), err=True)
             sys.exit(1)
 

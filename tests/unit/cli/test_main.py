@@ -142,6 +142,26 @@ def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
     assert (done.returncode, done.stderr) == (1, "qlm: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (TimeoutError(), TimeoutError),
+        (ConnectionResetError(), ConnectionResetError),
+        (BrokenPipeError(), SystemExit),
+        (OSError(28, "No space left on device"), SystemExit),
+    ],
+)
+def test_an_error_of_a_connection_is_not_taken_for_one_of_the_output(
+    error: OSError, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(LazyGroup, "invoke", fail)
+    with pytest.raises(raised):
+        main(["queues"])
+
+
 def test_an_unknown_command_is_refused_with_a_suggestion() -> None:
     done = CliRunner().invoke(main, ["simulat"])
     assert done.exit_code == click.UsageError.exit_code

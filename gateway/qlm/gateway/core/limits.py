@@ -51,7 +51,8 @@ class LimitsConfig(BaseModel):
         publish_timeout_s: Longest wait for a confirmation by the broker. While the store is away for longer,
             new requests are refused, and clients that wait for a plain answer get 503.
         probe_timeout_s: Longest time of a readiness probe.
-        view_interval_s: Time between two reads of the queue for admission control; less after a refusal.
+        view_interval_s: Time between two reads of the queue for admission control; less before and after a
+            refusal for requests that came since the last one.
         encode_inline_chars: Longer prompts are tokenized on a thread.
         encode_threads: Number of these threads.
         slo_steps: Steps of a decade to which objectives are rounded down: 1, 2, 3, 4 or 10. Requests of one

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from qlm.cli.config.settings import Config
-from support.chart import PREFIX, ROOT, RefusedError, config_of, of_kind, pods, rendered
+from qlm.gateway.core.access import AccessRules
+from support.chart import NAMESPACE, PREFIX, ROOT, RefusedError, config_of, of_kind, pods, rendered
 
 PAGE = ROOT / "docs/deploy-kubernetes.md"
 
@@ -23,9 +24,31 @@ def test_names_and_origins_of_the_listeners_are_taken() -> None:
     http = {"allowed_hosts": ["llm.example.com"], "allowed_origins": ["https://chat.example.com"]}
     admin = {"allowed_hosts": ["operators.example.com"]}
     config = Config(**config_of(rendered("emulated", f"config={json.dumps({'http': http, 'admin': admin})}")))
-    assert config.http.allowed_hosts == ("llm.example.com",)
+    assert config.http.allowed_hosts[0] == "llm.example.com"
     assert config.http.allowed_origins == ("https://chat.example.com",)
-    assert config.admin.allowed_hosts == ("operators.example.com",)
+    assert config.admin.allowed_hosts[0] == "operators.example.com"
+
+
+@pytest.mark.parametrize("given", [[], ["operators.example.com"]])
+def test_an_agent_that_stops_may_call_the_gateway_whatever_names_are_allowed(given: list[str]) -> None:
+    manifests = rendered("emulated", f"config={json.dumps({'admin': {'allowed_hosts': given}})}")
+    admin = Config(**config_of(manifests)).admin
+    rules = AccessRules(listens_on=admin.host, hosts=admin.allowed_hosts)
+    (agent, *_) = (pod for pod in pods(manifests) if pod.component == "agent")
+    (host,) = re.findall(
+        "--url http://([^ /]+)", agent.container["lifecycle"]["preStop"]["exec"]["command"][-1]
+    )
+    assert rules.accepts_host(host)
+    assert rules.accepts_host("elsewhere.example.com") is not bool(given)
+
+
+@pytest.mark.parametrize(("section", "service"), [("http", "gateway"), ("admin", "gateway-admin")])
+def test_the_service_of_a_listener_is_one_of_its_names_once_it_has_some(section: str, service: str) -> None:
+    name = f"{PREFIX}-{service}"
+    names = ["a.example.com", name, f"{name}.{NAMESPACE}", f"{name}.{NAMESPACE}.svc"]
+    for given, expected in ([], []), (names[:1], names), (names[:2], names):
+        manifests = rendered("emulated", f"config={json.dumps({section: {'allowed_hosts': given}})}")
+        assert config_of(manifests)[section].get("allowed_hosts", []) == expected
 
 
 @pytest.mark.parametrize(

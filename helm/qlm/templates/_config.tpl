@@ -46,7 +46,7 @@
 {{- end -}}
 {{- end -}}
 {{- $own := dict
-  "http" (dict "host" "0.0.0.0" "port" 8000 "behind_proxy" (include "qlm.behindProxy" . | eq "true"))
+  "http" (merge (dict "host" "0.0.0.0" "port" 8000 "behind_proxy" (include "qlm.behindProxy" . | eq "true")) (include "qlm.hostNames" (list . "http" "gateway") | fromJson))
   "data_dir" "/var/lib/qlm/data"
   "broker" "amqp://set-by-QLM_BROKER"
   "store" "redis://set-by-QLM_STORE"

@@ -6,11 +6,24 @@ grpc:
   {{- if .Values.grpc.tlsSecret }}
   tls: {cert: /etc/qlm/grpc-tls/tls.crt, key: /etc/qlm/grpc-tls/tls.key}
   {{- end }}
-admin: {host: 0.0.0.0, port: 8090}
+admin: {{ merge (dict "host" "0.0.0.0" "port" 8090) (include "qlm.hostNames" (list . "admin" "gateway-admin") | fromJson) | toJson }}
 monitor: {host: 0.0.0.0, port: 8002}
 {{- with .Values.tracing }}
 tracing: {{ toJson . }}
 {{- end }}
+{{- end -}}
+
+{{- /*
+Names by which a listener may be called, as JSON: those of the values, and if there are any, those of its Service, by
+which parts of the chart call it. Call with (list $ "admin" "gateway-admin").
+*/ -}}
+{{- define "qlm.hostNames" -}}
+{{- $root := index . 0 -}}
+{{- $given := dig (index . 1) "allowed_hosts" (list) (deepCopy $root.Values.config) -}}
+{{- $service := printf "%s-%s" (include "qlm.fullname" $root) (index . 2) -}}
+{{- $inNamespace := printf "%s.%s" $service $root.Release.Namespace -}}
+{{- $own := list $service $inNamespace (printf "%s.svc" $inNamespace) -}}
+{{- if $given }}{{ dict "allowed_hosts" (concat $given $own | uniq) | toJson }}{{ else }}{}{{ end -}}
 {{- end -}}
 
 {{- /* Options of every command that runs parts, as a JSON list. */ -}}

@@ -16,6 +16,7 @@ from qlm.broker.rabbitmq.dropper import Dropper
 from qlm.broker.rabbitmq.getter import Getter
 from qlm.broker.rabbitmq.link import Backoff, Link
 from qlm.broker.rabbitmq.publisher import Publisher, settle
+from qlm.broker.rabbitmq.registry import Registry
 from qlm.broker.threads import share_interpreter
 from qlm.broker.topology import PROBE, QueueKind, queue_in
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
@@ -168,15 +169,17 @@ class RabbitBroker(Broker):
         publishing = Link(parameters, settings.backoff, rng, name_of, faults, losses[0])
         getting = Link(parameters, settings.backoff, rng, name_of, faults, losses[1])
         publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
+        registry = Registry(timeout_s, rng)
         getter = Getter(
             getting,
             settings.kind,
+            registry,
             channels=settings.get_channels,
             timeout_s=timeout_s,
             rng=rng,
             forget_s=settings.forget_s,
         )
-        dropper = Dropper(getting, publishing, settings.kind, timeout_s, rng)
+        dropper = Dropper(getting, publishing, settings.kind, registry, timeout_s)
         await publishing.start(publisher)
         try:
             await getting.start(getter)

@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from qlm.broker.rabbitmq.connection import NOT_FOUND, RESOURCE_LOCKED, Connection, LinkBrokenError
 from qlm.broker.rabbitmq.link import Link
-from qlm.broker.rabbitmq.registry import give_back, locked, read_names, take
+from qlm.broker.rabbitmq.registry import Registry, give_back, take
 from qlm.broker.rabbitmq.usage import barrier_of, is_used
-from qlm.broker.topology import REGISTRY, QueueKind, QueueType
+from qlm.broker.topology import QueueKind, QueueType
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
 from qlm.domain.shell.tasks import end_tasks
@@ -27,14 +26,14 @@ class Dropper:
     """
 
     def __init__(
-        self, getting: Link, publishing: Link, kind: QueueKind, timeout_s: float, rng: random.Random
+        self, getting: Link, publishing: Link, kind: QueueKind, registry: Registry, timeout_s: float
     ) -> None:
         """Work over started links; each call is limited to `timeout_s`, and as much to clean up."""
         self._getting = getting
         self._publishing = publishing
         self._kind = kind
+        self._registry = registry
         self._timeout_s = timeout_s
-        self._rng = rng
 
     async def drop(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
         """Delete those of the queues that are empty and not used; return their names."""
@@ -51,8 +50,7 @@ class Dropper:
                 await asyncio.sleep(SETTLE_S if barred else 0)
                 gone = [queue for queue in barred if await self._deleted(holding, asking, queue)]
                 if gone:
-                    async with locked(holding, REGISTRY, self._timeout_s, self._rng):
-                        await read_names(holding, without=gone)
+                    await self._registry.names(holding, without=gone)
                 return gone
         except (LinkBrokenError, TimeoutError) as error:
             why = str(error) or f"no answer in {self._timeout_s:g} s"

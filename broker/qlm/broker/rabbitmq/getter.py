@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from qlm.broker.rabbitmq.connection import NOT_FOUND, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq.link import Link
-from qlm.broker.rabbitmq.registry import locked, read_names
+from qlm.broker.rabbitmq.registry import Registry, locked
 from qlm.broker.rabbitmq.usage import Usage, until_unbarred
 from qlm.broker.topology import REGISTRY, QueueKind
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError
@@ -74,6 +74,7 @@ class Getter:
         self,
         link: Link,
         kind: QueueKind,
+        registry: Registry,
         *,
         channels: int,
         timeout_s: float,
@@ -90,6 +91,7 @@ class Getter:
         """
         self._link = link
         self._kind = kind
+        self._registry = registry
         self._timeout_s = timeout_s
         self._rng = rng
         self._slots = asyncio.Semaphore(channels)
@@ -163,12 +165,7 @@ class Getter:
 
     async def names(self) -> Sequence[QueueName]:
         """Read the registry, removing duplicates only."""
-
-        async def read(connection: Connection) -> Sequence[QueueName]:
-            async with self._look_turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
-                return await read_names(connection)
-
-        return await self._over(REGISTRY, read)
+        return await self._over(REGISTRY, self._registry.names)
 
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         """Return what `look` returns for each message from the front."""

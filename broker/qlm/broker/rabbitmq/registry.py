@@ -11,6 +11,24 @@ from qlm.broker.topology import REGISTRY, lock_of
 from qlm.domain.ids import QueueName
 
 
+class Registry:
+    """The names of all queues, which one caller of a client reads at a time.
+
+    A lock in RabbitMQ excludes other connections only, and all callers of a client are on one.
+    """
+
+    def __init__(self, timeout_s: float, rng: random.Random) -> None:
+        """Work over any connection; the wait for other clients is limited to `timeout_s`."""
+        self._timeout_s = timeout_s
+        self._rng = rng
+        self._turn = asyncio.Lock()
+
+    async def names(self, connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
+        """Return the registered names; delete duplicates, and the names `without`."""
+        async with self._turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
+            return await _read_names(connection, without)
+
+
 @contextlib.asynccontextmanager
 async def locked(
     connection: Connection, queue: QueueName, timeout_s: float, rng: random.Random
@@ -55,8 +73,7 @@ async def give_back(connection: Connection, channel: Channel, lock: str, timeout
         connection.hang_up()
 
 
-async def read_names(connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
-    """Return the registered names; delete duplicates, and the names `without`. Lock it first."""
+async def _read_names(connection: Connection, without: Collection[QueueName]) -> Sequence[QueueName]:
     names: set[QueueName] = set()
     channel = await connection.channel()
     try:

@@ -50,7 +50,7 @@ class Dropper:
                 await asyncio.sleep(SETTLE_S if barred else 0)
                 gone = [queue for queue in barred if await self._deleted(holding, asking, queue)]
                 if gone:
-                    await self._registry.names(holding, without=gone)
+                    await self._registry.remove(holding, gone)
                 return gone
         except (LinkBrokenError, TimeoutError) as error:
             why = str(error) or f"no answer in {self._timeout_s:g} s"

@@ -23,24 +23,40 @@ class Registry:
         self._rng = rng
         self._turn = asyncio.Lock()
 
-    async def names(self, connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
-        """Return the registered names; delete duplicates, and the names `without`."""
+    async def names(self, connection: Connection) -> Sequence[QueueName]:
+        """Return the registered names; delete duplicates."""
         async with self._turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
-            return await _read_names(connection, without)
+            return await _read_names(connection)
+
+    async def remove(self, connection: Connection, names: Collection[QueueName]) -> None:
+        """Delete names; without an answer to the end of that in time, hang up."""
+        timeout_s = self._timeout_s
+        async with self._turn, locked(connection, REGISTRY, timeout_s, self._rng, end_s=timeout_s):
+            await _read_names(connection, without=names)
 
 
 @contextlib.asynccontextmanager
 async def locked(
-    connection: Connection, queue: QueueName, timeout_s: float, rng: random.Random
+    connection: Connection,
+    queue: QueueName,
+    timeout_s: float,
+    rng: random.Random,
+    *,
+    end_s: float | None = None,
 ) -> AsyncIterator[None]:
-    """Lock a queue against other scans in the cluster; the lock ends with the connection."""
+    """Lock a queue against other scans in the cluster; the lock ends with the connection.
+
+    Args:
+        timeout_s: Time to wait for others to give it back.
+        end_s: Time to wait for an answer when giving it back, as in `give_back`.
+    """
     lock = lock_of(queue)
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + timeout_s
     for pause_s in Backoff(first_s=0.01, max_s=0.2).pauses_s(rng):
         channel = await connection.channel()
         try:
-            await take(connection, channel, lock, timeout_s)
+            await take(connection, channel, lock, end_s)
             break
         except LinkBrokenError as error:
             if error.code != RESOURCE_LOCKED or loop.time() > give_up_s:
@@ -49,22 +65,27 @@ async def locked(
     try:
         yield
     finally:
-        await give_back(connection, channel, lock, timeout_s)
+        await give_back(connection, channel, lock, end_s)
 
 
-async def take(connection: Connection, channel: Channel, lock: str, timeout_s: float) -> None:
+async def take(connection: Connection, channel: Channel, lock: str, end_s: float | None) -> None:
     """Declare a private queue that keeps others out; `RESOURCE_LOCKED` if another process has it."""
     try:
         await channel.declare(lock, {}, durable=False, exclusive=True)
     except asyncio.CancelledError:  # it may be there
-        await give_back(connection, channel, lock, timeout_s)
+        await give_back(connection, channel, lock, end_s)
         raise
 
 
-async def give_back(connection: Connection, channel: Channel, lock: str, timeout_s: float) -> None:
-    """Delete a private queue that keeps others out; without an answer in time, hang up, which ends it."""
+async def give_back(connection: Connection, channel: Channel, lock: str, end_s: float | None) -> None:
+    """Delete a private queue that keeps others out.
+
+    Args:
+        end_s: Without an answer in this time, hang up, which ends it, and returns all messages that are not
+            acknowledged. None waits.
+    """
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(end_s):
             await channel.delete(lock)
             await channel.close()
     except LinkBrokenError:
@@ -73,7 +94,7 @@ async def give_back(connection: Connection, channel: Channel, lock: str, timeout
         connection.hang_up()
 
 
-async def _read_names(connection: Connection, without: Collection[QueueName]) -> Sequence[QueueName]:
+async def _read_names(connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
     names: set[QueueName] = set()
     channel = await connection.channel()
     try:

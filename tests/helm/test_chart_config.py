@@ -6,6 +6,7 @@ import re
 import pytest
 
 from qlm.cli.config.settings import Config
+from qlm.cli.config.slo import SloConfig
 from qlm.gateway.core.access import AccessRules
 from support.chart import NAMESPACE, PREFIX, ROOT, RefusedError, config_of, of_kind, pods, rendered
 
@@ -81,3 +82,9 @@ def test_sizes_of_volumes_are_those_of_kubernetes(size: str | int) -> None:
     sets = of_kind(rendered("emulated", f"redis.storage={storage}"), "StatefulSet")
     (claim,) = sets[f"{PREFIX}-redis"]["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["resources"]["requests"]["storage"] == size
+
+
+@pytest.mark.parametrize("objective", [{"ttft_ms": 200, "tpot_ms": None}, {"ttft_ms": None}])
+def test_objectives_with_empty_fields_are_taken(objective: dict[str, int | None]) -> None:
+    written = config_of(rendered("emulated", f"config.default_slo={json.dumps(objective)}"))
+    assert Config(**written).default_slo.slo() == SloConfig(**objective).slo()

@@ -88,7 +88,8 @@
 {{- end -}}
 {{- range $key, $value := $given -}}
 {{- $most := ternary 10000.0 2592000000.0 (eq $key "tokens_per_s") -}}
-{{- if or (lt (float64 $value) 0.01) (gt (float64 $value) $most) -}}
+{{- $known := not (kindIs "invalid" $value) -}}
+{{- if and $known (or (lt (float64 $value) 0.01) (gt (float64 $value) $most)) -}}
 {{- fail (printf "config.%s.%s is %v; expected 0.01 to %.0f" $name $key $value $most) -}}
 {{- end -}}
 {{- end -}}

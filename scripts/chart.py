@@ -67,17 +67,24 @@ def schema(values: Mapping[str, Any]) -> str:
 
 def _same(properties: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that the chart has in sections of its own, with the limits of the configuration."""
-    bucket = {_camel_case(name): each for name, each in definitions["S3Settings"]["properties"].items()} | {
-        "secret": properties["filesS3"]["properties"]["secret"]
-    }
+    given = _plain(definitions["S3Settings"]["properties"])
+    bucket = {_camel_case(name): _or_empty(each) for name, each in given.items()}
+    bucket["secret"] = properties["filesS3"]["properties"]["secret"]
     ((name, value),) = definitions["InstanceConfig"]["properties"]["environment"]["patternProperties"].items()
     environment = {"type": "object", "propertyNames": {"pattern": name}, "additionalProperties": value}
     entry = properties["fleet"]["items"]
     entry = {**entry, "properties": {**entry["properties"], "environment": environment}}
     return {
-        "filesS3": {**properties["filesS3"], "properties": _plain(bucket)},
+        "filesS3": {**properties["filesS3"], "properties": bucket},
         "fleet": {**properties["fleet"], "items": entry},
     }
+
+
+def _or_empty(rule: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let what may be null be empty, too: the chart leaves out both."""
+    if {"type": "null"} not in rule.get("anyOf", ()):
+        return rule
+    return {**rule, "anyOf": [*rule["anyOf"], {"const": ""}]}
 
 
 def _camel_case(name: str) -> str:

@@ -88,3 +88,10 @@ def test_sizes_of_volumes_are_those_of_kubernetes(size: str | int) -> None:
 def test_objectives_with_empty_fields_are_taken(objective: dict[str, int | None]) -> None:
     written = config_of(rendered("emulated", f"config.default_slo={json.dumps(objective)}"))
     assert Config(**written).default_slo.slo() == SloConfig(**objective).slo()
+
+
+@pytest.mark.parametrize("key", ["region", "endpointUrl"])
+def test_what_is_empty_of_a_bucket_is_left_out(key: str) -> None:
+    bucket = {"bucket": "files", "secret": "s", key: ""}
+    written = config_of(rendered("emulated", f"filesS3={json.dumps(bucket)}"))
+    assert written["files"] == {"s3": {"bucket": "files"}}

@@ -63,7 +63,16 @@ def test_what_the_chart_writes_of_the_listeners_is_refused(section: str, key: st
 
 @pytest.mark.parametrize(
     ("limit", "bytes_max"),
-    [("2Gi", 1_288_490_188), ("1.5G", 900_000_000), ("3000000000", 1_800_000_000), (4_000_000_000, 2.4e9)],
+    [
+        ("2Gi", 1_288_490_188),
+        ("1.5G", 900_000_000),
+        (".5Gi", 322_122_547),
+        ("1.Gi", 644_245_094),
+        ("3000000000", 1_800_000_000),
+        (4_000_000_000, 2.4e9),
+        ("2Mi", 1_258_291),
+        ("8Ei", 5_534_023_222_112_865_280),
+    ],
 )
 def test_redis_refuses_before_its_memory_limit_ends_it(limit: str | int, bytes_max: float) -> None:
     amounts = {"cpu": 1, "memory": limit}
@@ -74,6 +83,14 @@ def test_redis_refuses_before_its_memory_limit_ends_it(limit: str | int, bytes_m
     words = redis.container["args"][0].split()
     assert words[words.index("--maxmemory") + 1] == str(int(bytes_max))
     assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+@pytest.mark.parametrize("limit", ["0", "0.5", 0.5, "1Mi", "16Ei"])
+def test_a_memory_limit_with_which_redis_could_not_work_is_refused(limit: str | float) -> None:
+    resources = json.dumps({"requests": {}, "limits": {"cpu": 1, "memory": limit}})
+    said = f"redis.resources.limits.memory is {limit}; expected 2Mi to 8Ei, of which Redis fills 60 %"
+    with pytest.raises(RefusedError, match=said):
+        rendered("emulated", f"redis.resources={resources}")
 
 
 @pytest.mark.parametrize("size", ["1Pi", "1.5Ti", "20Gi", 1000])

@@ -33,7 +33,11 @@ that are written while a child process writes the file anew.
 {{- $number = regexFind "^[0-9.]+" $given -}}{{- $unit = trimPrefix $number $given -}}
 {{- end -}}
 {{- $bytes := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
-{{- mulf $number (get $bytes $unit) 0.6 | int64 -}}
+{{- $most := mulf $number (get $bytes $unit) 0.6 -}}
+{{- if or (lt $most 1048576.0) (gt $most 9e18) -}}
+{{- fail (printf "redis.resources.limits.memory is %v; expected 2Mi to 8Ei, of which Redis fills 60 %%" $given) -}}
+{{- end -}}
+{{- int64 $most -}}
 {{- end -}}
 
 {{- define "qlm.rabbitmqConf" -}}

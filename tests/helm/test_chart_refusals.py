@@ -80,6 +80,7 @@ UNDER_RAY = [
         'fleet[2]={"name": "more", "accelerator": "A10", "count": 1, "hostMemoryGiB": 8}',
         ["the kind A10 twice, and more differs in host memory"],
     ),
+    ('fleet[0].name="ray-a100-extra"', ["an entry named ray-a100-extra", "expected another name"]),
     ('models[3]={"id": "e"}', ["emulated models and models of vLLM"]),
     ('secrets.broker="amqp://h/"', ["secrets.existing is", "expected one of both"]),
 ]
@@ -162,6 +163,10 @@ def test_models_of_vllm_that_take_turns_need_a_size_of_their_kv_cache(
         return
     config = Config(**config_of(rendered("single-gpu", *settings)))
     assert (config.instances[0].kv_cache_bytes, config.vllm.kv_cache_bytes) == (own, common)
+
+
+def test_names_of_nodes_that_keda_adds_to_ray_are_free_without_it() -> None:
+    rendered("emulated", 'agents.runtime="process"', 'fleet[0].name="ray-a100-extra"')
 
 
 def test_weights_without_their_volume_are_refused() -> None:

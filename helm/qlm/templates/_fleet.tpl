@@ -24,7 +24,8 @@ one sentence.
 {{- range .Values.fleet -}}
 {{- /* Those are names of Services, StatefulSets or budgets, behind the beginning that all names share. */ -}}
 {{- $reserved := list "gateway" "gateway-admin" "controller" "rabbitmq" "redis" "render" -}}
-{{- if or (has .name $reserved) (regexMatch "^render-[0-9a-f]{8}$" .name) -}}
+{{- $extra := and (eq $root.Values.agents.runtime "ray") (regexMatch "^ray-.*-extra$" .name) -}}
+{{- if or $extra (has .name $reserved) (regexMatch "^render-[0-9a-f]{8}$" .name) -}}
 {{- fail (printf "fleet has an entry named %s; expected another name, since a part of QLM has this one" .name) -}}
 {{- end -}}
 {{- $group := include "qlm.group" (list $root . $models) | fromJson -}}

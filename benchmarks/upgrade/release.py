@@ -4,11 +4,9 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 from dataclasses import dataclass
 from importlib.metadata import distribution
-from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -82,9 +80,10 @@ def _commit(revision: str) -> str:
 
 def _built(revision: str, home: Path) -> Path:
     """Build the wheel of a revision."""
-    with tarfile.open(fileobj=BytesIO(_run("git", "archive", revision))) as tree:
-        tree.extractall(home / "tree", filter="data")
-    _uv("build", "--wheel", "--no-build-isolation", "--offline", "--out-dir", home, home / "tree")
+    tree = home / "tree"
+    tree.mkdir(parents=True, exist_ok=True)
+    subprocess.run(("tar", "-x", "-C", tree), input=_run("git", "archive", revision), check=True)
+    _uv("build", "--wheel", "--no-build-isolation", "--offline", "--out-dir", home, tree)
     (wheel,) = home.glob("*.whl")
     return wheel
 

@@ -9,6 +9,7 @@ import io
 import pickle
 import struct
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, Final, cast
 
 from qlm.broker.codec import RequestBody
@@ -58,10 +59,19 @@ def _reduced_body(body: RequestBody) -> tuple[Any, ...]:
 _REDUCERS: Final = {**dict.fromkeys(_SINGLE, _reduced), RequestBody: _reduced_body}
 
 
+def _member(cls: Any, name: str) -> Any:
+    """Return the member of an enumeration: before Python 3.11.4, pickles name it by `getattr`."""
+    if not (isinstance(cls, type) and issubclass(cls, Enum)):
+        raise pickle.UnpicklingError(f"a message has an attribute of {cls!r}; expected one of an enumeration")
+    return cls[name]
+
+
 class _Unpickler(pickle.Unpickler):
     """Makes values of the domain and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         if module.startswith("qlm.domain.") or module == __name__ or (module, name) in _PLAIN:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"a message has a {module}.{name}; expected values of the domain")

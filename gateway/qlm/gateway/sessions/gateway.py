@@ -158,13 +158,12 @@ def create_gateway(
         InvalidValueError: A model's tokenizer cannot be read.
     """
     served, faults = ServedModels(models), faults or FaultLog()
-    metrics = _metrics(limits, registry, exposures)
-    spans, tasks, admitted = RequestSpans(tracer), TaskMemory(), Admitted()
+    metrics, spans = _metrics(limits, registry, exposures), RequestSpans(tracer)
+    tasks, admitted, away_s = TaskMemory(), Admitted(), limits.publish_timeout_s
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks, admitted)
-    away_max_s = limits.publish_timeout_s
-    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_max_s, admitted)
+    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_s, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, limits.publish_timeout_s)
+    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, away_s)
     intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers, tasks)
     return Gateway(
         models=served,

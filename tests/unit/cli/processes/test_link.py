@@ -25,6 +25,7 @@ from qlm.domain.errors import (
 )
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import QueueName
+from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
 from qlm.domain.ports.broker import Broker, Delivery
@@ -51,6 +52,25 @@ def test_a_message_makes_values_of_the_domain_only() -> None:
     for value in (Path("x"), asyncio.Event, print):
         with pytest.raises(pickle.UnpicklingError, match="expected values of the domain"):
             decode(pickle.dumps([("call", value)]))
+
+
+class _ByAttribute:
+    """Pickles as members of enumerations do before Python 3.11.4."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.named = owner, name
+
+    def __reduce__(self) -> tuple[object, tuple[object, str]]:
+        return getattr, self.named
+
+
+def test_members_of_enumerations_cross_however_they_are_pickled_and_no_other_attributes() -> None:
+    assert decode(pickle.dumps([("call", _ByAttribute(Outcome, "STOP"))])) == [("call", Outcome.STOP)]
+    for owner, name in ((LogEntry, "__init__"), (Outcome.STOP, "__class__")):
+        with pytest.raises(pickle.UnpicklingError, match="expected one of an enumeration"):
+            decode(pickle.dumps([("call", _ByAttribute(owner, name))]))
+    with pytest.raises(KeyError):
+        decode(pickle.dumps([("call", _ByAttribute(Outcome, "__class__"))]))
 
 
 async def test_errors_cross_with_their_fields() -> None:

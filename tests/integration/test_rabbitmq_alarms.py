@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pika
@@ -17,6 +17,7 @@ from qlm.broker.rabbitmq.connection import RESOURCE_LOCKED
 from qlm.broker.rabbitmq.usage import barrier_of
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
+from support.gateway import until
 from support.rabbitmq import RabbitMQ
 from support.wire import Wire
 
@@ -40,13 +41,6 @@ def barred(node: RabbitMQ, queue: QueueName) -> Iterator[None]:
     with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
         connection.channel().queue_declare(barrier_of(queue), exclusive=True)
         yield
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    met = await condition()
-    while not met:
-        await asyncio.sleep(0.05)
-        met = await condition()
 
 
 def new_queue() -> QueueName:

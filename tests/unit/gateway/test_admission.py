@@ -13,7 +13,7 @@ from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.request import RequestMetadata
 from qlm.domain.view import ClassView, ClusterView
-from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe, overload
+from qlm.gateway.core.admission import Admit, Load, Refuse, decide, observe, overload
 from qlm.gateway.core.admitted import LOOK_SOON_S, Admitted, LookPauses
 from qlm.gateway.core.limits import LATE_MAX_LEAST_S, GatewayLimits
 from support.requests import a_request
@@ -55,7 +55,7 @@ def test_a_full_queue_refuses_with_429() -> None:
 
 def test_what_was_accepted_since_the_look_counts() -> None:
     limits = GatewayLimits(queue_depth_max=10)
-    load = accepted(Load(at_ns=0, waiting=9))
+    load = Load(at_ns=0, waiting=9, accepted_since=1)
     assert isinstance(decide(load, limits, CHAT, 10), Refuse)
 
 

@@ -14,8 +14,9 @@ from qlm.domain.lease import Holder
 from qlm.domain.request import RequestMetadata
 from qlm.domain.view import ClassView, ClusterView
 from qlm.gateway.core.admission import Admit, Load, Refuse, decide, observe, overload
-from qlm.gateway.core.admitted import LOOK_SOON_S, Admitted, LookPauses
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.limits import LATE_MAX_LEAST_S, GatewayLimits
+from qlm.gateway.sessions.load.look_pauses import LOOK_SOON_S, LookPauses
 from support.requests import a_request
 
 CHAT = RequestClass(model=ModelId("m"), slo="ttft-1s")

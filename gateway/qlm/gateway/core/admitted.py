@@ -1,16 +1,12 @@
-"""Requests accepted at a gateway that the latest look at the queue has not seen, and pauses between looks."""
+"""Requests accepted at a gateway that the latest look at the queue has not seen."""
 
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Final
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import RequestId
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.admission import Load
-
-LOOK_SOON_S: Final = 0.1
-"""Least pause between two looks, unless the usual one is shorter."""
 
 
 class Admitted:
@@ -70,25 +66,3 @@ class Admitted:
         else:
             del self._by_class[metadata.cls]
         self._prompt_tokens += sign * metadata.prompt_tokens
-
-
-class LookPauses:
-    """Pauses that grow after a look that was asked for, up to the usual one.
-
-    Attributes:
-        least_s: The least pause, seconds.
-    """
-
-    def __init__(self, usual_s: float) -> None:
-        self.least_s = min(LOOK_SOON_S, usual_s)
-        self._usual_s = usual_s
-        self._pause_s = usual_s
-
-    def asked(self) -> None:
-        """Note that a look is asked for: what is admitted fills the queue, as far as is known."""
-        self._pause_s = self.least_s
-
-    def next_s(self) -> float:
-        """Return the time after which to look even if no one asks: twice as long each time."""
-        self._pause_s = min(2 * self._pause_s, self._usual_s)
-        return self._pause_s

@@ -15,10 +15,11 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.loop_lateness import LoopLateness
 from qlm.domain.view import ClusterView
 from qlm.gateway.core.admission import Load, observe
-from qlm.gateway.core.admitted import Admitted, LookPauses
+from qlm.gateway.core.admitted import Admitted
 from qlm.gateway.core.forecast import CurrentForecast
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.load.forecast_watch import ClusterWatch, ForecastWatch
+from qlm.gateway.sessions.load.look_pauses import LookPauses
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Admission control: decides on 429 and 503, and on Retry-After, from the latest load and forecast."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from qlm.domain.group import RequestClass
@@ -225,6 +225,11 @@ def observe(before: Load, view: ClusterView, now_ns: int) -> Load:
         finished_per_s=_rate(before, finished, now_ns),
         live_models=frozenset(m for each in view.instances if not each.draining for m in each.models),
     )
+
+
+def accepted(load: Load) -> Load:
+    """Return the load with one more request accepted since the observation."""
+    return replace(load, accepted_since=load.accepted_since + 1)
 
 
 def _rate(before: Load, finished: Mapping[RequestClass, int], now_ns: int) -> float | None:

@@ -72,6 +72,8 @@ ARMS: Final = {
     "balance": Arm(off="load balancing", policy={"balances": False}),
     "demotion": Arm(off="demotion of late requests", policy={"demotes": False}),
     "swap-hysteresis": Arm(off="swap hysteresis for deferrable work", policy={"swap_idle_s": 0.0}),
+    "visits": Arm(off="visits", policy={"visits": False}),
+    "placement": Arm(off="placement", policy={"places": False}),
     "model-swap": Arm(off="model swaps (first models only)", change=_pinned),
 }
 

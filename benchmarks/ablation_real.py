@@ -54,6 +54,8 @@ ARMS: Final = {
     "warm-ahead": RealArm(off="prefetch of weights", operations={"warm_ahead": False}),
     "balance": RealArm(off="load balancing", operations={"balance": False}),
     "demotion": RealArm(off="demotion of late requests", operations={"demote": False}),
+    "visits": RealArm(off="visits", operations={"visit": False}),
+    "placement": RealArm(off="placement", operations={"place": False}),
 }
 
 

@@ -1,6 +1,6 @@
 """Measure how many groups end within their 90 % intervals: `python -m benchmarks.motion.coverage`.
 
-`... coverage SCENARIO LOAD [SEED] [--arm qlm-visits] [--requests 1000]` simulates one cell and prints one
+`... coverage SCENARIO LOAD [SEED] [--arm qlm] [--requests 1000]` simulates one cell and prints one
 JSON line. A group is forecast when it is formed, and again when it is sealed: by the estimator (all of it has
 ended), and by the plan (all of it has reached the event of its objective), with and without the errors that
 groups share. There, groups that grew, shrank or were demoted later are left out. The third forecast is that
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("scenario", type=Path)
     parser.add_argument("load", type=float, help="factor on all arrival rates")
     parser.add_argument("seed", type=int, nargs="?", default=1)
-    parser.add_argument("--arm", type=arm_name, metavar="ARM", default="qlm-visits")
+    parser.add_argument("--arm", type=arm_name, metavar="ARM", default="qlm")
     parser.add_argument("--requests", type=int, default=1000, help="number simulated [%(default)s]")
     options = parser.parse_args(arguments)
     print(json.dumps(run(options.scenario, options.arm, options.load, options.seed, options.requests)))

@@ -5,7 +5,6 @@ from typing import Final
 POLICY_NAMES: Final = (
     "edf",
     "qlm",
-    "qlm-visits",
     "fcfs",
     "priority-fcfs",
     "sjf",
@@ -30,5 +29,6 @@ RULE_NAMES: Final = (
     "rules",
     "visits",
     "placed",
+    "unplaced",
 )
 """Those of `rules.RULES`, in its order."""

@@ -78,6 +78,11 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                 about="`visits`, and each instance has its models for the next minutes",
                 sets=_BOTH | {"visits": True, "places": True},
             ),
+            Rule(
+                name="unplaced",
+                about="models are swapped in the order of the queue, and instances serve any of their models",
+                sets={"visits": False, "places": False},
+            ),
         )
     }
 )

@@ -38,7 +38,7 @@ def test_corrected_intervals_cover_what_the_plan_alone_does_not(tmp_path: Path) 
     """Agents serve in visits: a plan that swaps at once is wrong by more than its variance says."""
     path = tmp_path / "two-models.yaml"
     path.write_text(SCENARIO, "utf-8")
-    figures = run(path, "qlm-visits", 1.0, 1, 480)
+    figures = run(path, "qlm", 1.0, 1, 480)
     forecasts = figures["groups_formed"] + figures["groups_waiting"]
     inside = sum(
         figures[f"groups_{each}"] * (figures[f"in_corrected_{each}"] or 0.0) for each in ("formed", "waiting")

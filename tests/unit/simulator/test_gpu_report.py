@@ -41,7 +41,7 @@ def check_account(result: SimulationResult) -> None:
             assert all(each.activity.why for each in intervals if each.use in BESIDE_WORK)
 
 
-@pytest.mark.parametrize("policy", ["edf", "fcfs", "qlm", "qlm-visits"])
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "qlm", "qlm+unplaced"])
 @pytest.mark.parametrize("faults", [(), FAULTS], ids=["calm", "faults"])
 def test_the_seconds_of_each_instance_add_up(policy: str, faults: tuple[Fault, ...]) -> None:
     subject = scenario(workload(120, rate_rps=12.0, models=2), models=(SMALL, LARGE), faults=faults)

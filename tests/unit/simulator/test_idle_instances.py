@@ -43,7 +43,7 @@ def burst_beside_an_instance_that_returns(slo_class: int) -> Scenario:
 
 
 @pytest.mark.parametrize("slo_class", [0, 1])
-@pytest.mark.parametrize("policy", ["qlm", "qlm-visits"])
+@pytest.mark.parametrize("policy", ["qlm", "qlm+unplaced"])
 def test_a_burst_is_shared_with_an_instance_that_comes_back(slo_class: int, policy: str) -> None:
     subject, sampler = burst_beside_an_instance_that_returns(slo_class), new_sampler()
     ours, fcfs = run(subject, policy=policy, observer=sampler), run(subject, policy="fcfs")
@@ -55,7 +55,7 @@ def test_a_burst_is_shared_with_an_instance_that_comes_back(slo_class: int, poli
 def test_no_instance_is_idle_beside_work_of_its_awake_model(rate_rps: float) -> None:
     subject = scenario(workload(150, rate_rps=rate_rps, models=2, output_tokens=200.0), models=(SMALL, LARGE))
     sampler = new_sampler()
-    run(subject, policy="qlm-visits", observer=sampler)
+    run(subject, policy="qlm", observer=sampler)
     assert longest_idle_s(sampler) <= IDLE_MAX_S
 
 

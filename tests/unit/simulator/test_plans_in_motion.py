@@ -13,7 +13,7 @@ from qlm.simulator.results import SimulationResult
 from qlm.simulator.scenario import Scenario, SimulatedInstance
 from support.simulation import BATCH, LARGE, REPORT, SMALL, run, scenario, workload
 
-POLICIES = ("qlm", "qlm-visits")
+POLICIES = ("qlm", "qlm+unplaced")
 
 
 def requests_of(result: SimulationResult) -> dict[str, int]:
@@ -73,12 +73,12 @@ def test_models_that_take_turns_on_an_instance_throw_little_work_away(policy: st
     assert ours.simulated_s <= 1.05 * fcfs.simulated_s
     assert int(ours.outcomes.evictions.max()) <= PREEMPTIONS_MAX
     assert figures["gpu_time"]["again"] <= 0.03
-    if policy == "qlm-visits":
+    if policy == "qlm":
         assert figures["attainment"] >= summary(fcfs)["attainment"] - 0.02
         assert figures["evictions"] <= 0.2 * len(ours.workload)
 
 
-@pytest.mark.parametrize("policy", ("qlm", "edf+rules"))
+@pytest.mark.parametrize("policy", ("qlm", "qlm+unplaced", "edf+rules"))
 def test_equal_models_take_no_turns_if_each_turn_costs_as_much_as_it_serves(policy: str) -> None:
     """An instance used to leave after two minutes for requests that were late, and lost a minute per swap."""
     arrivals = workload(300, rate_rps=1.5, models=2, classes=1)

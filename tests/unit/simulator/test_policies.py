@@ -24,7 +24,7 @@ def test_every_request_is_answered_and_equal_seeds_give_equal_bytes(policy: str)
 
 
 def test_names_are_those_of_the_plans_and_those_that_look_at_deadlines_evict() -> None:
-    assert [name for name, policy in POLICIES.items() if policy.evicts] == ["edf", "qlm", "qlm-visits"]
+    assert [name for name, policy in POLICIES.items() if policy.evicts] == ["edf", "qlm"]
     assert all(name == policy.name and policy.about for name, policy in POLICIES.items())
 
 

@@ -57,7 +57,7 @@ def test_a_simulation_runs_under_the_rules_and_reports_their_names() -> None:
         assert set(result.outcomes.outcome) <= {"stop", "length"}
 
 
-@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"edf", "qlm", "qlm-visits"}))
+@pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"edf", "qlm"}))
 def test_every_baseline_runs_under_all_rules_together(policy: str) -> None:
     subject = scenario(workload(80, rate_rps=40.0, models=2), models=(SMALL, LARGE))
     result = run(subject, policy=f"{policy}+evict+cluster+placed", seed=3)
@@ -65,5 +65,5 @@ def test_every_baseline_runs_under_all_rules_together(policy: str) -> None:
 
 
 def test_rules_have_the_values_of_the_default_policy() -> None:
-    ours, default = policy_named("edf+rules+evict+cluster+strands+bounded"), POLICIES["qlm"]
+    ours, default = policy_named("edf+placed+evict+cluster+strands+bounded"), POLICIES["qlm"]
     assert default == replace(ours, name=default.name, about=default.about, make_planner=default.make_planner)

@@ -75,8 +75,8 @@ class OperationsConfig(ConfigSection):
     warm_ahead: bool = True
     balance: bool = True
     cluster: bool = True
-    visit: bool = False
-    place: bool = False
+    visit: bool = True
+    place: bool = True
     patience_s: float = Field(120.0, gt=0, le=86_400)
     late_weight: float = Field(0.2, ge=0, le=1)
     promises: Promises = "priced"

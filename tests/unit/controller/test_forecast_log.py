@@ -80,6 +80,12 @@ def test_an_idle_class_has_left_the_queue() -> None:
     assert not log.open
 
 
+def test_a_store_that_was_emptied_leaves_no_forecast_open() -> None:
+    log = after(noted(), (10, view(0, accepted=3)))
+    assert not log.open
+    assert outcomes(log.overdue(300 * S)) == (0, 0), "nothing is known of how they came out"
+
+
 def test_what_is_overdue_counts_before_it_comes_out() -> None:
     log = noted()
     before, later = log.overdue(10 * S), log.overdue(300 * S)

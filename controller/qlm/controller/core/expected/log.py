@@ -123,7 +123,8 @@ NOTHING_FORECAST: Final = ForecastLog()
 def look(log: ForecastLog, view: ClusterView, now_ns: int) -> ForecastLog:
     """Return the log after a view: forecasts whose event has come are counted.
 
-    An event that comes together with demotions of its class is left out: they end a wait early.
+    An event that comes together with demotions of its class is left out: they end a wait early. So is one
+    beyond the accepted requests: the store has lost its counters since the forecast.
     """
     if not log.open or 0 <= now_ns - log.looked_ns < LOOK_EVERY_NS:
         return log
@@ -138,6 +139,8 @@ def look(log: ForecastLog, view: ClusterView, now_ns: int) -> ForecastLog:
         if not of_class.waits:  # what has ended cannot be seen
             came_ns = each.came_ns or now_ns
             log = _counted(log, each, (came_ns - each.at_ns) / 1e9) if each.event is Event.LEFT else log
+            continue
+        if each.due > of_class.accepted:  # the store was emptied, and counts anew
             continue
         came = (of_class.left if each.event is Event.LEFT else of_class.ended) >= each.due
         if not came and each.came_ns is None and now_ns - each.at_ns <= OPEN_MAX_NS:
@@ -220,6 +223,7 @@ class _Counters(NamedTuple):
 
     Attributes:
         waits: The view has the class.
+        accepted: Requests ever accepted.
         left: Requests that have left the queue.
         ended: Requests that have ended.
         demoted: Requests ever demoted.
@@ -227,13 +231,14 @@ class _Counters(NamedTuple):
     """
 
     waits: bool
+    accepted: int
     left: int
     ended: int
     demoted: int
     more_demoted: bool
 
 
-_NO_COUNTERS: Final = _Counters(False, 0, 0, 0, False)
+_NO_COUNTERS: Final = _Counters(False, 0, 0, 0, 0, False)
 
 
 def _counters(
@@ -247,9 +252,10 @@ def _counters(
     view, demoted = classes.get(cls), _demoted(classes, cls)
     more_demoted = demoted_before is not None and demoted != demoted_before
     if view is None:
-        return _Counters(False, 0, 0, demoted, more_demoted)
+        return _Counters(False, 0, 0, 0, demoted, more_demoted)
     left, ended = view.accepted - view.queued, view.finished + demoted
-    return _Counters(True, left, ended + max(0, left - ended - leased), demoted, more_demoted)
+    ended += max(0, left - ended - leased)
+    return _Counters(True, view.accepted, left, ended, demoted, more_demoted)
 
 
 def _settled(each: OpenForecast, now_ns: int) -> bool:

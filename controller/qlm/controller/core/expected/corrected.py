@@ -87,9 +87,7 @@ class CorrectedForecasts:
         raw = planned + Normal(self._shift_s(cls.model, instance, planned.mean))
         leaves = self.log.waits.corrected(turn, raw)
         first, ends = leaves + first_token, self.log.ends.corrected(turn, raw + answer)
-        if turn is not Turn.ALONE:
-            ends = Normal(max(ends.mean, first.mean), ends.var)
-        return Expected(leaves=leaves, first_token=first, ends=ends)
+        return Expected(leaves=leaves, first_token=first, ends=_not_before(first, ends))
 
     def _turn(self, instance: InstanceId, model: ModelId) -> Turn:
         """Return what a request waits for that arrives: nothing, where no other model has requests."""
@@ -103,3 +101,8 @@ class CorrectedForecasts:
         queue = (id for id in self.plan.queues.get(instance, ()) if self.models.get(id) == model)
         alike = [self.waits[id] for id in queue if self.waits[id].planned.mean <= before_s]
         return alike[-1].leaves.mean - alike[-1].planned.mean if alike else 0.0
+
+
+def _not_before(first: Normal, ends: Normal) -> Normal:
+    """Return an end; that of its first token where it would be earlier, as waits and ends learn apart."""
+    return ends if ends.mean >= first.mean else Normal(first.mean, max(first.var, ends.var))

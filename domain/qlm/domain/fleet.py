@@ -8,7 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.lease import AgentProcess, Holder
-from qlm.domain.operations import NO_OPERATIONS, OperationStats
+from qlm.domain.operations import NO_OPERATIONS, OperationStats, SwapTier
 from qlm.domain.values import value
 
 MODEL_NAME_CHARACTERS_MAX: Final = 60
@@ -31,10 +31,17 @@ class EngineState(StrEnum):
 
     @property
     def sleeps(self) -> bool:
-        """True if its process sleeps, with or without weights; estimates count both as warm."""
+        """True if its process sleeps, with or without weights; placements count both as warm."""
         # A reload into a live process (4 to 36 s by the shipped profiles) is far nearer to a warm start than
         # to a cold one (43 to 105 s) of the same model.
         return self in (EngineState.ASLEEP, EngineState.UNLOADED)
+
+    @property
+    def tier(self) -> SwapTier:
+        """Source of the weights at a swap to its model."""
+        if self is EngineState.ASLEEP:
+            return SwapTier.WARM
+        return SwapTier.RELOAD if self is EngineState.UNLOADED else SwapTier.COLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.urgency import class_urgency
 from qlm.domain.view import ClusterView
+from qlm.planner.swapping.swaps import swap_cost
 from qlm.rct_estimator.cluster.service_table import ClassTimes
 
 
@@ -240,14 +241,13 @@ class Lanes:
         kind = self._fleet.kinds.get(status.accelerator)
         if status.active_model == cls.model or kind is None or cls.model not in kind.models:
             return 0.0
-        engines, cost = dict(status.engines), kind.models[cls.model]
-        warm = engines.get(cls.model, EngineState.COLD).sleeps
+        engine = dict(status.engines).get(cls.model, EngineState.COLD)
+        cost = kind.models[cls.model]
         if status.active_model is None:
-            starting = engines.get(cls.model) is EngineState.STARTING
-            return 0.0 if starting else cost.swap_cold_s
+            return 0.0 if engine is EngineState.STARTING else cost.swap_cold_s
         loaded = self._of_model.get((status.active_model, status.accelerator))
         emptying_s = loaded.response.mean if loaded and self._view.leased.get(status.id) else 0.0
-        return emptying_s + cost.unload_s + (cost.swap_warm_s if warm else cost.swap_cold_s)
+        return emptying_s + cost.unload_s + swap_cost(cost).takes_s(engine.tier)
 
 
 def _serving(status: InstanceStatus) -> frozenset[ModelId]:

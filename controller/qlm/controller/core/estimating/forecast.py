@@ -18,8 +18,10 @@ from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
+from qlm.domain.operations import SwapTier
 from qlm.domain.urgency import urgency
 from qlm.domain.view import ClassView
+from qlm.planner.swapping.swaps import swap_cost
 from qlm.rct_estimator.completion_time import CompletionTime, request_completion
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.readers import time_behind_s
@@ -224,17 +226,16 @@ def _with_swaps(
 ) -> list[QueuePart]:
     """Add model swaps, each after the batch before it is empty."""
     kind, entries = snapshot.on(instance.status.id), snapshot.state.times.entries
-    loaded, warm = instance.loaded, set(instance.warm)
+    loaded, asleep = instance.loaded, dict(instance.asleep)
     emptying, batch_requests = instance.emptying, float(instance.status.running)
     changed = []
     for part, cls in zip(parts, classes, strict=True):
         model = cls.model
         if model != loaded:
-            cost = kind.models[model]
-            swap_s = cost.swap_warm_s if model in warm else cost.swap_cold_s
+            swap_s = swap_cost(kind.models[model]).takes_s(asleep.get(model, SwapTier.COLD))
             swap_s += kind.models[loaded].unload_s if loaded in kind.models else 0.0
             part, batch_requests = replace(part, swap=Normal(swap_s), emptying=emptying), 0.0
-        warm |= {model, *((loaded,) if loaded else ())}
+        asleep |= dict.fromkeys({model, *((loaded,) if loaded else ())}, SwapTier.WARM)
         loaded, batch_requests = model, batch_requests + part.requests
         entry = entries.get((cls, instance.status.accelerator))
         if entry is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from qlm.controller.core.history.speeds import Speeds, speeds_of
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.operations import SwapTier
 from qlm.domain.view import ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
 from qlm.rct_estimator.profiles.profile import Profile
@@ -43,11 +44,11 @@ Profiles = Mapping[tuple[ModelId, str], Profile]
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """A model load in progress, first seen at `since_ns`; `warm` if the weights were in host memory."""
+    """A model load in progress, first seen at `since_ns`, from the tier that its engine was in."""
 
     model: ModelId
     since_ns: int
-    warm: bool
+    tier: SwapTier
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class InstanceHistory:
         kv_readings: KV cache occupancy of running requests of each model, read once per interval.
         kv_costs: KV cache cost of ended requests of each model.
         repeats: Recomputed prompts of each model.
-        asleep: Models in host memory at its last report.
+        asleep: Sleeping models at its last report.
         loading: The model load in progress, if any.
     """
 
@@ -139,7 +140,7 @@ class InstanceHistory:
     kv_readings: Mapping[ModelId, KvReadings] = field(default_factory=dict)
     kv_costs: Mapping[ModelId, KvCosts] = field(default_factory=dict)
     repeats: Mapping[ModelId, Repeats] = field(default_factory=dict)
-    asleep: frozenset[ModelId] = frozenset()
+    asleep: Mapping[ModelId, SwapTier] = field(default_factory=dict)
     loading: ModelLoad | None = None
 
 
@@ -169,6 +170,11 @@ def update_histories(
     return before if same else after
 
 
+def sleeping_tiers(status: InstanceStatus) -> dict[ModelId, SwapTier]:
+    """Return the models that sleep on an instance, least recently used first."""
+    return {model: state.tier for model, state in status.engines if state.sleeps}
+
+
 def _begun(status: InstanceStatus, speeds: Speeds) -> InstanceHistory:
     return InstanceHistory(since=status, corrections=speeds_of(status, speeds))
 
@@ -183,7 +189,7 @@ def _updated(
     loading = _loading(status, now_ns, known)
     if loading != known.loading:
         known = replace(known, loading=loading)
-    asleep = frozenset(model for model, state in status.engines if state.sleeps)
+    asleep = sleeping_tiers(status)
     if asleep != known.asleep:
         known = replace(known, asleep=asleep)
     return _compared(status, profiles, known, mixed)
@@ -196,7 +202,7 @@ def _loading(status: InstanceStatus, now_ns: int, known: InstanceHistory) -> Mod
     (model,) = starting
     if known.loading is not None and known.loading.model == model:
         return known.loading
-    return ModelLoad(model, now_ns, model in known.asleep)
+    return ModelLoad(model, now_ns, known.asleep.get(model, SwapTier.COLD))
 
 
 def _compared(

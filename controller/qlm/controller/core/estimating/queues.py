@@ -100,7 +100,7 @@ def _arrays(snapshot: Snapshot, others: Overtakers) -> Instances:
     busy = [_busy_time(i) for i in each]
     warm = np.zeros((len(each), len(times.model)), dtype=np.bool_)
     for at, instance in enumerate(each):
-        warm[at, [times.model[m] for m in instance.warm if m in times.model]] = True
+        warm[at, [times.model[m] for m in instance.asleep if m in times.model]] = True
     return Instances(
         kind=np.array([times.kind[i.status.accelerator] for i in each], dtype=np.int64),
         loaded=np.array([_loaded(i, snapshot) for i in each], dtype=np.int64),

@@ -5,7 +5,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qlm.controller.core.estimating.instances import InstanceHistory, ModelLoad, Repeats, pooled_corrections
+from qlm.controller.core.estimating.instances import (
+    InstanceHistory,
+    ModelLoad,
+    Repeats,
+    pooled_corrections,
+    sleeping_tiers,
+)
 from qlm.controller.core.estimating.predecessors import predecessors_work, remaining_staged
 from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.state import EstimatorState
@@ -13,8 +19,10 @@ from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import InstanceStatus, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.operations import SwapTier
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.problem import Kind
+from qlm.planner.swapping.swaps import swap_cost
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import NOTHING, Normal
 
@@ -26,7 +34,7 @@ class InstanceSnapshot:
     Attributes:
         status: Last report of the agent, adjusted to the leases it holds now.
         loaded: The model that is loaded or being loaded.
-        warm: Models in host memory.
+        asleep: Sleeping models.
         loading: Time left of loading.
         unclassified: Requests that the agent holds beyond its batch, of unknown classes.
         staged: Requests that the agent holds beyond its batch, of classes that it reports.
@@ -41,7 +49,7 @@ class InstanceSnapshot:
 
     status: InstanceStatus
     loaded: ModelId | None
-    warm: frozenset[ModelId]
+    asleep: Mapping[ModelId, SwapTier]
     loading: Normal
     unclassified: float
     staged: tuple[StagedWork, ...]
@@ -179,7 +187,7 @@ def _instance(
     return InstanceSnapshot(
         status=status,
         loaded=loaded,
-        warm=frozenset(model for model, engine in status.engines if engine.sleeps),
+        asleep=sleeping_tiers(status),
         loading=loading,
         unclassified=unclassified,
         staged=staged,
@@ -243,6 +251,6 @@ def loading_left(loading: ModelLoad, kind: Kind, now_ns: int) -> Normal:
     cost = kind.models.get(loading.model)
     if cost is None:
         return NOTHING
-    whole_s = cost.swap_warm_s if loading.warm else cost.swap_cold_s
+    whole_s = swap_cost(cost).takes_s(loading.tier)
     left_s = max(0.1 * whole_s, whole_s - (now_ns - loading.since_ns) / 1e9)
     return Normal(left_s, (0.1 * whole_s) ** 2)

@@ -34,7 +34,7 @@ from qlm.domain.ports.published import PublishedKind
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
-from qlm.rct_estimator.forecast_errors import Turn
+from qlm.rct_estimator.forecast_errors import ForecastErrors, Turn
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import length_counts
 from qlm.store.embedded.memory import MemoryStore
@@ -199,10 +199,15 @@ def test_a_silent_class_keeps_its_rate_and_times_and_a_new_one_is_counted_from_t
     assert CHAT in gone.records, "its lengths outlive its rate"
 
 
-def test_errors_of_forecasts_outlive_a_controller_and_lose_weight() -> None:
+def late_ends(outcomes: int) -> ForecastErrors:
     errors = NOTHING_FORECAST.ends
-    for _ in range(40):
+    for _ in range(outcomes):
         errors = errors.after(Turn.SWAP, 20.0, 90.0)
+    return errors
+
+
+def test_errors_of_forecasts_outlive_a_controller_and_lose_weight() -> None:
+    errors = late_ends(40)
     state = replace(learned(seen(CHAT)), forecasts=replace(NOTHING_FORECAST, ends=errors))
     now, later, former = (
         each.forecasts.ends.corrected(Turn.SWAP, Normal(20.0)).mean
@@ -305,6 +310,24 @@ async def test_it_is_kept_every_half_minute_and_recalled_once() -> None:
     recalled_state = await fresh.recall(NOTHING_LEARNED, NOW_NS)
     assert CHAT in recalled_state.records
     assert await fresh.recall(state, NOW_NS) is state, "once"
+
+
+async def test_a_term_begins_with_the_errors_that_another_leader_kept_and_not_with_its_own() -> None:
+    store = MemoryStore(Clock())
+    term, state = await led(store), learned(seen(CHAT, same(20, 10)))
+    keeper, leader = HistoryKeeper(store, FaultLog()), HistoryKeeper(store, FaultLog())
+    await keeper.recall(state, NOW_NS)
+    assert await keeper.take_over(state, NOW_NS) is state, "nobody has kept any"
+    await leader.recall(state, NOW_NS)
+    taught = replace(state, forecasts=replace(NOTHING_FORECAST, ends=late_ends(1)))
+    await leader.keep_now(taught, NOW_NS, term)
+    assert await leader.take_over(state, NOW_NS) is state, "it kept them itself"
+    taken = await keeper.take_over(state, NOW_NS)
+    assert taken.forecasts.ends.counts.sum() == pytest.approx(1.0, rel=0.01)
+    assert taken.records is state.records
+    assert await keeper.take_over(state, NOW_NS) is state, "once"
+    await store.publish(PublishedKind.HISTORY, b"[]")
+    assert await keeper.take_over(state, NOW_NS) is state, "what cannot be read"
 
 
 @pytest.mark.parametrize("foreign", [b"", b"\xff\x00", b"[]", b'{"version": 2}'])

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,8 @@ from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.cli.runtime.wiring import group_ids
 from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.core.history.codec import HISTORY
+from qlm.controller.core.history.history import remembered
 from qlm.controller.shell.leadership import RENEWALS, LeadershipLoop
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.errors import NotLeadingError, StoreUnavailableError
@@ -30,6 +32,7 @@ from qlm.domain.request import RequestState
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import RequestFilter
 from qlm.planner.baselines.edf import plan_edf
+from qlm.rct_estimator.forecast_errors import Turn
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 from support.plant import M, N, known_fleet
@@ -385,6 +388,23 @@ async def test_who_stands_by_has_learned_what_there_is_when_it_takes_over(bench:
     bench.clock.advance(TTL_S)
     (arrivals,) = (await fresh.run_once()).estimator.arrivals.values()
     assert arrivals.seen_ns == bench.clock.time_ns, "one that has seen nothing begins now"
+
+
+async def test_who_takes_over_keeps_what_the_forecasts_of_the_leader_have_taught(bench: Bench) -> None:
+    """It has begun with an older history, and a standby sees no forecast come out."""
+    counted = Counting()
+    one, other = bench.controller(ONE), bench.controller(OTHER, flaky(bench.store, counted))
+    await bench.beat()
+    led = (await one.run_once()).estimator
+    async with running(other):
+        await until(lambda: counted.calls["view"])
+    waits = led.forecasts.waits.after(Turn.SWAP, 30.0, 120.0)
+    taught = replace(led, forecasts=replace(led.forecasts, waits=waits))
+    history = HISTORY.encode(remembered(taught, bench.clock.time_ns))
+    await bench.store.publish(PublishedKind.HISTORY, history)
+    bench.clock.advance(TTL_S)
+    took_over = (await other.run_once()).estimator
+    assert took_over.forecasts.waits.counts.sum() == pytest.approx(1.0, rel=0.01)
 
 
 async def test_the_log_tells_who_leads_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,7 @@
-"""The history of what a controller has learned: recalled at its start, kept while it leads and at its end."""
+"""The history of what a controller has learned: recalled at its start, kept while it leads and at its end.
+
+A standby takes over what the leader has learned that views do not show.
+"""
 
 import asyncio
 import logging
@@ -6,7 +9,7 @@ from typing import Final
 
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.history.codec import HISTORY
-from qlm.controller.core.history.history import recalled, remembered
+from qlm.controller.core.history.history import History, recalled, remembered, with_forecasts_of
 from qlm.domain.errors import InvalidValueError, NotLeadingError
 from qlm.domain.leadership import Term
 from qlm.domain.ports.published import PublishedKind
@@ -23,12 +26,13 @@ INLINE_CLASSES_MAX: Final = 20
 
 
 class HistoryKeeper:
-    """Recalls and keeps the history of one controller; a failed write never stops planning."""
+    """Recalls, takes over and keeps the history of one controller; a failed write never stops planning."""
 
     def __init__(self, store: ControllerStore, faults: FaultLog) -> None:
         self._store = store
         self._faults = faults
         self._recalled = False
+        self._known: bytes | None = None
         self._kept_ns: int | None = None
 
     async def recall(self, state: EstimatorState, now_ns: int) -> EstimatorState:
@@ -41,15 +45,34 @@ class HistoryKeeper:
         """
         if self._recalled:
             return state
-        data = await self._store.published(PublishedKind.HISTORY)
+        history = await self._read("learning begins anew")
         self._recalled, self._kept_ns = True, now_ns
-        if data is None:
-            return state
+        return state if history is None else recalled(history, now_ns)
+
+    async def take_over(self, state: EstimatorState, now_ns: int) -> EstimatorState:
+        """Return the state to begin a term with: as recalled, later with what the leader's forecasts taught.
+
+        A history that this controller kept itself changes nothing.
+
+        Raises:
+            StoreUnavailableError: Try again later.
+        """
+        if not self._recalled:
+            return await self.recall(state, now_ns)
+        history = await self._read("its forecasts are not known")
+        return state if history is None else with_forecasts_of(state, history, now_ns)
+
+    async def _read(self, cost: str) -> History | None:
+        """Return the stored history; None for none, for one that cannot be read, and for the known one."""
+        data = await self._store.published(PublishedKind.HISTORY)
+        known, self._known = self._known, data
+        if data is None or data == known:
+            return None
         try:
-            return recalled(HISTORY.decode(data), now_ns)
+            return HISTORY.decode(data)
         except InvalidValueError as error:
-            log.warning("the stored history is not used, learning begins anew: %s", error)
-            return state
+            log.warning("the stored history is not used, %s: %s", cost, error)
+            return None
 
     async def keep(self, state: EstimatorState, now_ns: int, term: Term | None) -> None:
         """Write the history if it is time.
@@ -76,6 +99,7 @@ class HistoryKeeper:
             large = len(history.classes) > INLINE_CLASSES_MAX
             data = await asyncio.to_thread(HISTORY.encode, history) if large else HISTORY.encode(history)
             await self._store.publish(PublishedKind.HISTORY, data, term)
+            self._known = data
         except NotLeadingError:
             raise
         except Exception as error:

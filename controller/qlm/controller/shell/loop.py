@@ -103,7 +103,7 @@ class ControllerLoop:
         self._estimator = NOTHING_LEARNED
         self._placement = NO_PLACEMENT
         self._clusters = NOTHING_COUNTED
-        self._clusters_term: Term | None = None
+        self._took_over: Term | None = None
         self._watched_ns = 0
         self._woken = asyncio.Event()
         self._woken_soon: asyncio.TimerHandle | None = None
@@ -145,9 +145,8 @@ class ControllerLoop:
         view = await self._store.view()
         if await self._reconciler.run(view, term):
             view = await self._store.view()
-        await self._take_over_clusters(term)
+        await self._take_over(term)
         now_ns = self._clock.now_ns()
-        self._estimator = await self._history.recall(self._estimator, now_ns)
         decide_now = partial(
             decide,
             view,
@@ -186,13 +185,14 @@ class ControllerLoop:
         finally:
             self.decided_s = self._processor_s() + self._planner.took_s - began_s
 
-    async def _take_over_clusters(self, term: Term) -> None:
-        """Go on from the published clusters at the beginning of a term."""
-        if term != self._clusters_term:
+    async def _take_over(self, term: Term) -> None:
+        """Go on from the published clusters and history at the beginning of a term."""
+        if term != self._took_over:
             published = self._reporter.read_clusters(await self._store.published(PublishedKind.CLUSTERS))
             if published is not None:
                 self._clusters = with_published(self._clusters, published)
-            self._clusters_term = term
+            self._estimator = await self._history.take_over(self._estimator, self._clock.now_ns())
+            self._took_over = term
 
     async def _turn(self) -> None:
         try:

@@ -64,8 +64,17 @@ def recalled(history: History, now_ns: int) -> EstimatorState:
         records=latest({cls: _recalled(each, now_ns) for cls, each in history.classes.items()}),
         arrivals=dict(recent[-RATES_MAX:]),
         speeds={key: each.aged(now_ns) for key, each in history.speeds.items()},
-        forecasts=history.forecasts.learned(0.5 ** (max(0, now_ns - history.at_ns) / 1e9 / HALF_LIFE_S)),
+        forecasts=_forecasts(history, now_ns),
     )
+
+
+def with_forecasts_of(state: EstimatorState, history: History, now_ns: int) -> EstimatorState:
+    """Return a state with the errors of forecasts of a history: only who leads makes any, and sees them."""
+    return replace(state, forecasts=_forecasts(history, now_ns))
+
+
+def _forecasts(history: History, now_ns: int) -> ForecastLog:
+    return history.forecasts.learned(0.5 ** (max(0, now_ns - history.at_ns) / 1e9 / HALF_LIFE_S))
 
 
 def _recalled(record: ClassRecord, now_ns: int) -> ClassRecord:

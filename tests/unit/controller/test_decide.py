@@ -11,6 +11,7 @@ from qlm.controller.core.decide import (
     Decision,
     classes_without_instance,
     decide,
+    exceeds_groups,
     unknown_accelerators,
 )
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
@@ -113,6 +114,21 @@ def test_a_model_goes_only_where_it_runs() -> None:
         queues=(),
     )
     assert queues(run(view)) == {"a100-0": ("vicuna-13b-1",)}
+
+
+@pytest.mark.parametrize("queued", [0, 1, 2_000, 20_000])
+def test_the_groups_that_a_plan_has_to_form_are_counted_before_it(queued: int) -> None:
+    """A long queue without groups makes a large plan, in a controller's first turn for instance."""
+    view = ClusterView(
+        classes=(waiting(MISTRAL, queued), waiting(VICUNA, 5)),
+        instances=(instance("a100", "A100", MISTRAL, VICUNA),),
+        queues=(),
+    )
+    decision, settings = run(view), ControllerSettings()
+    groups, times = len(decision.problem.groups), decision.estimator.times
+    assert exceeds_groups(view, settings, times, groups - 1)
+    assert not exceeds_groups(view, settings, times, groups)
+    assert exceeds_groups(view, settings, NOTHING_LEARNED.times, 10) is (queued >= 2_000), "by a usual batch"
 
 
 def test_groups_are_no_larger_than_delta_batches() -> None:

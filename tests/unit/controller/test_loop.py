@@ -301,11 +301,13 @@ async def test_a_large_view_is_planned_off_the_loop_and_a_small_one_on_it(
 ) -> None:
     monkeypatch.setattr(loop_module, "INLINE_GROUPS_MAX", 2)
     await bench.store.heartbeat(status(), 60)
-    await bench.accept(*(a_request(f"r{n}", priority=n) for n in range(3)))
+    await bench.accept(*(a_request(f"r{n}", priority=n) for n in range(2)))
     await bench.loop.run_once()
     bench.patience_s[0] = 2.0
+    await bench.accept(a_request("r2", priority=2))
     await bench.loop.run_once()
-    assert bench.loop_was_free == [False, True], "at first there were no groups to count"
+    await bench.loop.run_once()
+    assert bench.loop_was_free == [False, True, True], "before it has groups, and with them"
     assert len(await bench.planned()) == 3
 
 

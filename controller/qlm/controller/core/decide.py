@@ -4,6 +4,7 @@ It forms groups, has the planner place them, and sets the virtual queues that di
 are placed elsewhere.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -277,6 +278,24 @@ def group_size(
     ]
     mean_batch = sum(batches) / len(batches) if batches else BATCH_UNKNOWN
     return max(1, min(settings.group_requests_max, round(settings.delta * mean_batch)))
+
+
+def exceeds_groups(view: ClusterView, settings: ControllerSettings, times: ServiceTimes, limit: int) -> bool:
+    """Return whether a plan of a view has more groups than a limit, those counted that it has to form.
+
+    Args:
+        view: The cluster.
+        settings: Operator settings.
+        times: Service times of the last decision.
+        limit: Number of groups; classes beyond it are not looked at.
+    """
+    groups = 0
+    for each in view.classes:
+        size = group_size(each, view.instances, settings, times) if each.queued else 1
+        groups += max(len(each.groups), math.ceil(each.queued / size))
+        if groups > limit:
+            return True
+    return False
 
 
 def _queue_changes(view: ClusterView, grouped: _Grouped, plan: Plan) -> list[PlanChange]:

@@ -16,6 +16,7 @@ from qlm.controller.core.decide import (
     Planner,
     classes_without_instance,
     decide,
+    exceeds_groups,
     unknown_accelerators,
 )
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
@@ -159,9 +160,9 @@ class ControllerLoop:
             placement=self._placement,
             clusters=self._clusters,
         )
-        groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
-        timed = partial(self._timed, decide_now)
-        decision = await asyncio.to_thread(timed) if groups > INLINE_GROUPS_MAX else timed()
+        large = exceeds_groups(view, self._settings, self._estimator.times, INLINE_GROUPS_MAX)
+        timed, began_s = partial(self._timed, decide_now), time.perf_counter()
+        decision = await asyncio.to_thread(timed) if large else timed()
         took_s = time.perf_counter() - began_s
         self._estimator, self._placement = decision.estimator, decision.placement
         self._clusters = decision.clusters

@@ -35,13 +35,14 @@ class TakenMessages:
     def __init__(self, broker: Broker, queue: QueueName) -> None:
         self._broker = broker
         self._queue = queue
-        self._left: list[Delivery] = []
+        # By identity: messages of a long queue are removed from anywhere in it.
+        self._left: dict[int, Delivery] = {}
         self.removed = 0
 
     async def __aenter__(self) -> "TakenMessages":
         try:
             while batch := await self._broker.get(self._queue, BATCH):
-                self._left.extend(batch)
+                self._left |= {id(each): each for each in batch}
         except BaseException:
             await self.__aexit__()
             raise
@@ -49,27 +50,27 @@ class TakenMessages:
 
     async def __aexit__(self, *_: object) -> None:
         # The last one first, since a returned message goes to the front.
-        await give_back(self._broker, reversed(self._left))
+        await give_back(self._broker, reversed(self._left.values()))
 
     def parts(self) -> Iterator[list[Message]]:
         """Return the messages in parts of up to `AT_ONCE`, none of which has two of one request."""
         part, ids = list[Message](), set[RequestId]()
-        for delivery in tuple(self._left):
+        for delivery in tuple(self._left.values()):
             request = _decoded(delivery)
-            id = request.id if isinstance(request, Request) else None
-            if len(part) == AT_ONCE or id in ids:
+            request_id = request.id if isinstance(request, Request) else None
+            if len(part) == AT_ONCE or request_id in ids:
                 yield part
                 part, ids = [], set()
             part.append((delivery, request))
-            if id is not None:
-                ids.add(id)
+            if request_id is not None:
+                ids.add(request_id)
         if part:
             yield part
 
     async def remove(self, delivery: Delivery) -> None:
         """Remove a message from the queue."""
         await acknowledge(self._broker, delivery)
-        self._left.remove(delivery)
+        del self._left[id(delivery)]
         self.removed += 1
 
     async def keep_first(self, first: Delivery, second: Delivery) -> bool:
@@ -82,7 +83,7 @@ class TakenMessages:
             await self._broker.requeue(first)
         except DeliveryLostError:
             return False
-        self._left.remove(first)
+        del self._left[id(first)]
         await self.remove(second)
         return True
 

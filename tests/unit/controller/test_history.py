@@ -225,7 +225,7 @@ def test_what_is_kept_is_bounded_and_the_latest_stays() -> None:
     arrivals: Mapping[RequestClass, Arrivals] = {}
     for at in range(0, len(classes), 67):
         view = view_of(*(seen(cls) for cls in classes[at : at + 67]))
-        records = update_records(view, NOW_NS + at, (), records)
+        records = update_records(view, NOW_NS + at, set(), records)
         arrivals = update_arrivals(view, NOW_NS + at, arrivals)
     assert len(records) == CLASSES_MAX and classes[-1] in records and classes[0] not in records
     assert len(arrivals) <= SILENT_MAX + 67

@@ -119,10 +119,8 @@ def class_posteriors(
     """
     records = records or {}
     of_models, pool = model_answers(view, records), AnswerPool(view, records)
-    present = {each.cls for each in view.classes}
-    recalled = (
-        records[cls].view(cls) for cls in kept if cls not in present | before.keys() and cls in records
-    )
+    known_already = before.keys() | {each.cls for each in view.classes}
+    recalled = (records[cls].view(cls) for cls in kept if cls not in known_already and cls in records)
     cached = cached_shares(view)
     after: dict[RequestClass, ClassPosterior] = {}
     for each in chain(view.classes, recalled):

@@ -67,7 +67,7 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
     """
     profiles = _with_reported_capacity(view, fleet, state.profiles)
     arriving = update_arrivals(view, now_ns, state.arrivals, state.since_ns)
-    due = [cls for cls, known in arriving.items() if known is not state.arrivals.get(cls)]
+    due = {cls for cls, known in arriving.items() if known is not state.arrivals.get(cls)}
     records = update_records(view, now_ns, due, state.records)
     classes = class_posteriors(view, state.classes, arriving, records)
     mixed = model_mixtures(classes)

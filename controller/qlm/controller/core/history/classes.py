@@ -1,7 +1,7 @@
 """Counts of each class that outlive the view, the store's own counts, and the controller."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,7 +90,7 @@ def with_former(counts: LengthCounts, former: LengthCounts | None) -> LengthCoun
 def update_records(
     view: ClusterView,
     now_ns: int,
-    due: Collection[RequestClass],
+    due: Set[RequestClass],
     before: Mapping[RequestClass, ClassRecord],
 ) -> Mapping[RequestClass, ClassRecord]:
     """Return the records after a view; `before` itself if nothing is due.

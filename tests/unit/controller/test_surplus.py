@@ -76,3 +76,14 @@ def test_a_repair_ends_the_pauses_of_its_queue_alone() -> None:
             watch.read(queue, repaired=False, now_ns=0)
     watch.read(Q, repaired=True, now_ns=0)
     assert watch.suspects({Q: 1, R: 1}, {}, S) == {Q}
+
+
+def test_a_queue_that_was_deleted_leaves_no_pause_behind() -> None:
+    watch = SurplusWatch()
+    watch.suspects({Q: 1}, {}, 0)
+    for _ in range(5):
+        watch.read(Q, repaired=False, now_ns=0)
+    assert not watch.suspects({Q: 1}, {}, S)
+    watch.suspects({R: 0}, {}, 2 * S)
+    watch.suspects({Q: 1}, {}, 3 * S)
+    assert watch.suspects({Q: 1}, {}, 4 * S) == {Q}

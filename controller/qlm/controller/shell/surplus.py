@@ -47,9 +47,15 @@ class SurplusWatch:
         """Return the queues with a surplus in this check and the one before, unless they have a pause.
 
         Either messages of the check before are still unknown, or the surplus of a queue that more and more
-        requests join has lasted long for the length of the queue.
+        requests join has lasted long for the length of the queue. Pauses of queues that are gone are dropped.
+
+        Args:
+            depths: Messages of all class queues.
+            counted: Requests of the classes with waiting ones.
+            now_ns: The present.
         """
         surplus, before, self._surplus = more_than(depths, counted), self._surplus, {}
+        self._pauses = {queue: pause for queue, pause in self._pauses.items() if queue in depths}
         found = set[QueueName]()
         for queue in surplus:
             depth, (queued, accepted) = depths[queue], counted.get(queue, Counted())

@@ -36,3 +36,17 @@ def test_a_store_that_counts_anew_leaves_the_rates_as_they_were(ended: int, acce
         after = known[CHAT]
         assert after.accepted_rps == pytest.approx(1.0) and after.rate_rps == pytest.approx(1.0)
         assert after.dispersion == pytest.approx(before.dispersion, abs=0.1)
+
+
+def test_readings_of_a_clock_that_was_ahead_stop_no_rate() -> None:
+    """A history may come from a controller on another machine."""
+    ahead_ns = NOW_NS + 1800 * S
+    known = Arrivals(ahead_ns, 100, accepted=100, asked=60.0, asked_s=60.0, present_ns=ahead_ns)
+    rates = {CHAT: known}
+    for at_s in range(0, 600, 10):
+        view = view_of(replace(seen(CHAT), finished=100 + 2 * at_s, accepted=110 + 2 * at_s))
+        rates |= update_arrivals(view, NOW_NS + at_s * S, rates)
+    assert rates[CHAT].accepted_rps == pytest.approx(2.0, rel=0.2)
+    assert rates[CHAT].rate_rps == pytest.approx(2.0, rel=0.01)
+    silent = update_arrivals(view_of(), NOW_NS, {CHAT: known})
+    assert not update_arrivals(view_of(), NOW_NS + 3600 * S, silent), "silent for an hour by this clock"

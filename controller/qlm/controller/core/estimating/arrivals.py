@@ -107,15 +107,17 @@ class Arrivals:
 
     def seen(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
         """Return the statistics after a reading of the ended and accepted requests, if one is due."""
-        due = now_ns - self.seen_ns >= READ_EVERY_S * 1e9
+        due = not 0 <= now_ns - self.seen_ns < READ_EVERY_S * 1e9
         return self.read(total, now_ns, accepted) if due else self
 
     def read(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
         """Return the statistics after a reading, however short the time since the last one."""
-        if accepted < self.accepted:
+        if accepted < self.accepted or now_ns < self.seen_ns:
             # The store was emptied, or restarted: it counts what it still has, or gets back, a second time.
-            # How many have come since is not known.
-            return replace(self, seen_ns=now_ns, total=total, accepted=accepted)
+            # Or the last reading is by a clock that was ahead. How many have come since, or in which time, is
+            # not known.
+            present_ns = min(self.present_ns, now_ns)
+            return replace(self, seen_ns=now_ns, total=total, accepted=accepted, present_ns=present_ns)
         passed_s = max(1e-9, (now_ns - self.seen_ns) / 1e9)
         keep, keep_long = math.exp(-passed_s / HORIZON_S), math.exp(-passed_s / LONG_HORIZON_S)
         new, came = max(0, total - self.total), accepted - self.accepted

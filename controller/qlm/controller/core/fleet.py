@@ -1,8 +1,9 @@
-"""Configured knowledge of models and accelerators."""
+"""Configured knowledge of models and accelerators, and what instances can serve."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import ModelId
 from qlm.planner.problem import Kind
 from qlm.rct_estimator.profiles.profile import Profile
@@ -22,3 +23,8 @@ class Fleet:
     kinds: Mapping[str, Kind]
     profiles: Mapping[tuple[ModelId, str], Profile]
     bounds_readers: bool = True
+
+
+def able_models(status: InstanceStatus) -> frozenset[ModelId]:
+    """Return the models that an instance may serve now: all but those whose engine has failed there."""
+    return frozenset(status.models) - {model for model, at in status.engines if at is EngineState.FAILED}

@@ -19,7 +19,7 @@ from qlm.controller.core.estimating.planning_times import (
 )
 from qlm.controller.core.estimating.queues import last_arrivals_ns
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
-from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.fleet import Fleet, able_models
 from qlm.controller.core.strand_homes import NO_HOMES, StrandHomes
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
@@ -170,10 +170,9 @@ def _variant(
         cls.model == instance.loaded and cls.due_ms is not None and each.rate_rps > 1 / IN_USE_S
         for cls, each in snapshot.state.arrivals.items()
     )
-    failed = {model for model, state in status.engines if state is EngineState.FAILED}
     return _Variant(
         accelerator=status.accelerator,
-        models=tuple(sorted(m for m in status.models if m not in failed)),
+        models=tuple(sorted(able_models(status))),
         loaded=instance.loaded,
         running=_running(instance, snapshot),
         in_use=in_use,

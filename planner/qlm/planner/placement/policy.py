@@ -1,5 +1,6 @@
 """When placements change: first after some traffic, later only if what they save is worth the starts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,13 +34,17 @@ CHANGE_REQUESTS: Final = 10.0
 CHANGE_SHARE: Final = 0.15
 """Least fall of the expected losses, as a share."""
 
+Homes = Mapping[InstanceId, frozenset[ModelId]]
+"""Models of each instance."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementState:
     """The present placement.
 
     Attributes:
-        homes: Models of each instance; None before the first placement.
+        homes: Models of each instance; None before the first placement. A model whose engine has failed there
+            keeps its home beside those that stand in for it.
         traffic_since_s: First request, on the clock of the calls; None before it.
         decided_s: Last decision.
         lost: Requests that had missed their objective by then.
@@ -74,13 +79,15 @@ def place(
     if state.homes is None:
         if now_s - since_s < FIRST_AFTER_S and watched_s < WATCHED_MIN_S:
             return state
-        return _settled(state, problem, _first(problem), now_s, lost)
+        return replace(state, homes=_homes(problem, _first(problem)), decided_s=now_s, lost=lost)
     present = _completed(problem, state.homes)
+    homes = _with_failed(problem, state.homes, _homes(problem, present))
     if now_s - state.decided_s < EVERY_S:
-        homes = _homes(problem, present)
         return state if homes == state.homes else replace(state, homes=homes)
     better = _changed(state, problem, present, now_s, lost)
-    return _settled(state, problem, better or present, now_s, lost)
+    if better is not None:
+        homes = _homes(problem, better)
+    return replace(state, homes=homes, decided_s=now_s, lost=lost)
 
 
 def _first(problem: PlacementProblem) -> Placement:
@@ -114,16 +121,17 @@ def _changed(
     return found if worth > starts.lost(found) + CHANGE_REQUESTS else None
 
 
-def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[ModelId]]) -> Placement:
+def _completed(problem: PlacementProblem, homes: Homes) -> Placement:
     """Return the placement on the present fleet, with a home for models that have none, or lost theirs."""
+    able = {model: problem.able(model) for model in problem.demands}
     placement: Placement = tuple(
-        frozenset(model for model in homes.get(each.id, ()) if model in problem.demands)
-        for each in problem.instances
+        frozenset(model for model in homes.get(each.id, ()) if at in able.get(model, ()))
+        for at, each in enumerate(problem.instances)
     )
     placed = frozenset[ModelId]().union(*placement)
     losses = Losses(problem)
     starts = Starts(losses, losses.loads(placement))
-    rest = [model for model in problem.demands if model not in placed and problem.able(model)]
+    rest = [model for model in problem.demands if model not in placed and able[model]]
     for model in sorted(rest, key=lambda model: (-problem.demands[model].rate_rps, model)):
         placement = _added(losses, starts, placement, model)
     return placement
@@ -145,10 +153,14 @@ def _added(losses: Losses, starts: Starts, placement: Placement, model: ModelId)
     return min(options, key=cost)[1]
 
 
-def _settled(
-    state: PlacementState, problem: PlacementProblem, placement: Placement, now_s: float, lost: float
-) -> PlacementState:
-    return replace(state, homes=_homes(problem, placement), decided_s=now_s, lost=lost)
+def _with_failed(
+    problem: PlacementProblem, before: Homes, homes: dict[InstanceId, frozenset[ModelId]]
+) -> dict[InstanceId, frozenset[ModelId]]:
+    """Return the homes, and those of before where the engine has failed."""
+    return {
+        each.id: homes[each.id] | (each.failed & before.get(each.id, frozenset()))
+        for each in problem.instances
+    }
 
 
 def _homes(problem: PlacementProblem, placement: Placement) -> dict[InstanceId, frozenset[ModelId]]:

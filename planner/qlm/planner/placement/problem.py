@@ -76,6 +76,7 @@ class PlacedInstance:
     Attributes:
         kind: Kind of accelerator.
         models: Models that it may serve.
+        failed: Further models, whose engine has failed there: it may start again after a pause.
         loaded: The awake model, or the one that starts.
         starting: The loaded model starts.
         asleep: Models that it can wake without a cold start.
@@ -86,6 +87,7 @@ class PlacedInstance:
     id: InstanceId
     kind: str
     models: frozenset[ModelId]
+    failed: frozenset[ModelId] = frozenset()
     loaded: ModelId | None = None
     starting: bool = False
     asleep: frozenset[ModelId] = frozenset()
@@ -108,3 +110,8 @@ class PlacementProblem:
         """Return the instances that can serve a model, by index."""
         kinds = self.demands[model].kinds
         return [at for at, each in enumerate(self.instances) if model in each.models and each.kind in kinds]
+
+    def on_kind(self, model: ModelId, kind: str) -> ModelOnKind | None:
+        """Return a model on a kind; None if it is not asked for, or its speed there is unknown."""
+        demand = self.demands.get(model)
+        return None if demand is None else demand.kinds.get(kind)

@@ -88,7 +88,7 @@ def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: froze
     """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
     starts = {model for model in models if not instance.ready(model)}
     begun = instance.loaded if instance.starting else None
-    if begun is not None and begun in problem.demands and begun not in models:
+    if begun is not None and begun not in models and problem.on_kind(begun, instance.kind) is not None:
         starts.add(begun)
     return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
 
@@ -109,7 +109,5 @@ def _missed(demand: ModelDemand, start_s: float, service_s: float) -> float:
 def _capacity_lost(problem: PlacementProblem, instance: PlacedInstance, busy_s: float) -> float:
     """Return the requests that the loaded model would serve in a time, and no other instance can."""
     left = instance.loaded
-    if instance.starting or left is None or left not in problem.demands:
-        return 0.0
-    service_s = problem.demands[left].kinds[instance.kind].service_s
-    return busy_s / max(service_s, 1e-3) * BATCH_SHARE
+    on_kind = None if instance.starting or left is None else problem.on_kind(left, instance.kind)
+    return 0.0 if on_kind is None else busy_s / max(on_kind.service_s, 1e-3) * BATCH_SHARE

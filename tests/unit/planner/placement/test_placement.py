@@ -222,6 +222,30 @@ def test_a_new_model_gets_an_idle_instance_whose_model_others_serve() -> None:
     assert after.decided_s == 0.0  # all else is decided when it is due
 
 
+def test_another_instance_stands_in_for_a_failed_home_which_is_a_home_again_when_it_has_recovered() -> None:
+    homes = {InstanceId("i"): frozenset((A,)), InstanceId("j"): frozenset((B,))}
+    before = PlacementState(homes=homes, traffic_since_s=0.0, decided_s=0.0)
+    of = {A: demand(1.0), B: demand(1.0)}
+    without = frozenset(MODELS) - {A}
+    failed = replace(instance("i"), models=without, failed=frozenset({A}))
+    both = {**homes, InstanceId("j"): frozenset((A, B))}
+    during = place(before, problem(of, failed, instance("j", B)), now_s=1.0, lost=0.0)
+    assert during.homes == both
+    assert place(during, problem(of, failed, instance("j", B)), now_s=2.0, lost=0.0) is during
+    after = placed(problem(of, instance("i"), instance("j", B)), during, 1 + EVERY_S)
+    assert after.homes == both
+    fewer = problem(of, replace(instance("i"), models=without), instance("j", B))
+    assert place(before, fewer, now_s=1.0, lost=0.0).homes == {InstanceId("i"): frozenset(), "j": {A, B}}
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_an_instance_may_have_a_model_of_unknown_speed_on_its_accelerator(starting: bool) -> None:
+    of = {A: replace(demand(1.0), kinds={"y": on_kind()}), B: demand(1.0)}
+    two = problem(of, replace(instance("i", A), starting=starting), replace(instance("j"), kind="y"))
+    each = 1.0 * (40 - 0.7 * 30) + 40 * START_RPS
+    assert once_lost(two, placement((B,), (A,)), [0.5, 0.5]) == pytest.approx(2 * each)
+
+
 def test_a_start_that_waiting_requests_would_have_to_wait_for_loses_the_last_of_them() -> None:
     """Else the home of a model moves while its burst is being served."""
     of = {A: demand(1.0, 0.5, objective_s=100.0), B: demand(1.0, 0.5, objective_s=100.0)}

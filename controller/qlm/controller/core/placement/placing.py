@@ -1,16 +1,15 @@
 """Placement in the controller: when it is decided, and instances restricted to their models."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from qlm.controller.core.estimating.state import EstimatorState
-from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.fleet import Fleet, able_models
 from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
-from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
-from qlm.planner.placement.policy import EVERY_S, PlacementState, place
+from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, Homes, PlacementState, place
 
 READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
 """States of an engine that serves, or will without a cold start."""
@@ -20,20 +19,35 @@ def update_placement(
     state: PlacementState, view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
 ) -> PlacementState:
     """Return the placement after a view; see `planner.placement.policy.place`."""
-    soon = now_ns / 1e9 - state.decided_s < EVERY_S
-    if state.homes is not None and soon and not _homeless(state.homes, view):
+    now_s = now_ns / 1e9
+    if state.homes is not None and now_s - state.decided_s < EVERY_S and not _homeless(state.homes, view):
         return state
+    if state.traffic_since_s is None and _homeless({}, view):
+        state = replace(state, traffic_since_s=now_s)
     problem = placement_problem(view, estimator, fleet, now_ns)
     watched_s = max((known.past_s for known in estimator.arrivals.values()), default=0.0)
     lost = max(float(_late(view, estimator)), state.lost)
-    return place(state, problem, now_s=now_ns / 1e9, lost=lost, watched_s=watched_s)
+    return place(state, problem, now_s=now_s, lost=lost, watched_s=watched_s)
 
 
-def _homeless(homes: Mapping[InstanceId, frozenset[ModelId]], view: ClusterView) -> bool:
+def _homeless(homes: Homes, view: ClusterView) -> bool:
     """Return True if a model is waited for that has no home yet, though an instance could serve it."""
-    able = frozenset[ModelId]().union(*(each.models for each in view.instances if not each.draining))
-    placed = frozenset[ModelId]().union(*homes.values())
+    able = frozenset[ModelId]().union(*map(able_models, _live(view)))
+    placed = _placed(homes, view)
     return any(each.queued and each.cls.model in able - placed for each in view.classes)
+
+
+def _placed(homes: Homes, view: ClusterView) -> frozenset[ModelId]:
+    """Return the models with a home that serves them now or will."""
+    return frozenset[ModelId]().union(*(_here(homes, status) for status in _live(view)))
+
+
+def _here(homes: Homes, status: InstanceStatus) -> frozenset[ModelId]:
+    return homes.get(status.id, frozenset()) & able_models(status)
+
+
+def _live(view: ClusterView) -> list[InstanceStatus]:
+    return [status for status in view.instances if not status.draining]
 
 
 def _late(view: ClusterView, estimator: EstimatorState) -> int:
@@ -46,21 +60,21 @@ def _late(view: ClusterView, estimator: EstimatorState) -> int:
     return sum(late.values())
 
 
-def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
+def restricted(view: ClusterView, state: PlacementState, now_ns: int) -> ClusterView:
     """Return the view with instances that serve only the models placed there.
 
     Before the first placement, models stay where they are awake or asleep. A model without a live home, such
     as one without requests so far, may run anywhere, and an idle instance may serve anything.
     """
     homes = _awake(view) if state.homes is None else state.homes
-    placed = frozenset[ModelId]().union(*(homes.get(each.id, ()) for each in view.instances))
-    if state.homes is None:
+    placed = _placed(homes, view)
+    if state.homes is None and _comes_soon(state, now_ns):
         placed |= _contended(view)
 
     waiting = {each.cls.model for each in view.classes if each.queued}
 
     def serves(status: InstanceStatus) -> tuple[ModelId, ...]:
-        here = homes.get(status.id, frozenset())
+        here = _here(homes, status)
         free = not here if state.homes is None else _idle(status, view) and not waiting & here
         if free:
             return status.models
@@ -68,6 +82,11 @@ def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
         return tuple(model for model in status.models if model in engaged or model not in placed)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
+
+
+def _comes_soon(state: PlacementState, now_ns: int) -> bool:
+    """Return True if the first placement may still be waited for: without new requests there is none."""
+    return state.traffic_since_s is None or now_ns / 1e9 - state.traffic_since_s < FIRST_AFTER_S
 
 
 def _idle(status: InstanceStatus, view: ClusterView) -> bool:
@@ -82,7 +101,7 @@ def _engaged(status: InstanceStatus) -> frozenset[ModelId]:
     return starting | awake
 
 
-def _awake(view: ClusterView) -> dict[InstanceId, frozenset[ModelId]]:
+def _awake(view: ClusterView) -> Homes:
     """Return the models that each instance serves without a cold start."""
     return {
         status.id: frozenset(model for model, engine in status.engines if engine in READY)
@@ -97,7 +116,7 @@ def _contended(view: ClusterView) -> frozenset[ModelId]:
     to be idle: a start takes longer than to see who is asked for. Until then awake models are served, and
     their lengths are learned.
     """
-    live = [status for status in view.instances if not status.draining]
+    live = _live(view)
     served = frozenset[ModelId]().union(*(status.models for status in live))
     contended = len(served) > len(live) > 1
     return frozenset(each.cls.model for each in view.classes) if contended else frozenset()

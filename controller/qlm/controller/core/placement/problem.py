@@ -7,7 +7,7 @@ from typing import Final
 
 from qlm.controller.core.estimating.arrivals import present_rates
 from qlm.controller.core.estimating.state import EstimatorState
-from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.fleet import Fleet, able_models
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
@@ -55,12 +55,13 @@ def _usable(view: ClusterView, fleet: Fleet) -> Iterator[InstanceStatus]:
 
 
 def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
-    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    able = able_models(status)
     starting = next((model for model, state in status.engines if state is EngineState.STARTING), None)
     return PlacedInstance(
         id=status.id,
         kind=status.accelerator,
-        models=frozenset(model for model in status.models if model not in failed),
+        models=able,
+        failed=frozenset(status.models) - able,
         loaded=status.active_model or starting,
         starting=status.active_model is None and starting is not None,
         asleep=frozenset(model for model, state in status.engines if state.sleeps),

@@ -1,9 +1,10 @@
 """When placements change: first after some traffic, later only if what they save is worth the starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.planner.placement.problem import Placement, PlacementProblem
 from qlm.planner.placement.score import Losses
@@ -48,12 +49,14 @@ class PlacementState:
         traffic_since_s: First request, on the clock of the calls; None before it.
         decided_s: Last decision.
         lost: Requests that had missed their objective by then.
+        late: Such requests of each late class by then: their growth is what is lost since.
     """
 
     homes: dict[InstanceId, frozenset[ModelId]] | None = None
     traffic_since_s: float | None = None
     decided_s: float = 0.0
     lost: float = 0.0
+    late: Mapping[RequestClass, int] = field(default_factory=dict)
 
 
 def place(

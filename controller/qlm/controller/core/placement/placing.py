@@ -5,6 +5,7 @@ from typing import Final
 
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet, able_models
+from qlm.controller.core.placement.losses import counted, late_requests, lost_since
 from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import ModelId
@@ -26,8 +27,11 @@ def update_placement(
         state = replace(state, traffic_since_s=now_s)
     problem = placement_problem(view, estimator, fleet, now_ns)
     watched_s = max((known.past_s for known in estimator.arrivals.values()), default=0.0)
-    lost = max(float(_late(view, estimator)), state.lost)
-    return place(state, problem, now_s=now_s, lost=lost, watched_s=watched_s)
+    late = late_requests(view, estimator)
+    lost = state.lost + lost_since(state.late, late)
+    placed = place(state, problem, now_s=now_s, lost=lost, watched_s=watched_s)
+    decided = placed.decided_s != state.decided_s
+    return replace(placed, late=counted(state.late, late)) if decided else placed
 
 
 def _homeless(homes: Homes, view: ClusterView) -> bool:
@@ -48,16 +52,6 @@ def _here(homes: Homes, status: InstanceStatus) -> frozenset[ModelId]:
 
 def _live(view: ClusterView) -> list[InstanceStatus]:
     return [status for status in view.instances if not status.draining]
-
-
-def _late(view: ClusterView, estimator: EstimatorState) -> int:
-    """Return the requests demoted so far that missed their objective.
-
-    A class without requests leaves the view, but stays known.
-    """
-    late = {cls: known.accepted - known.kept for cls, known in estimator.arrivals.items() if cls.late}
-    late |= {each.cls: each.accepted - each.kept for each in view.classes if each.cls.late}
-    return sum(late.values())
 
 
 def restricted(view: ClusterView, state: PlacementState, now_ns: int) -> ClusterView:

@@ -30,7 +30,8 @@ own, later ones share `other`. The class `late` has the demoted requests.
 Prometheus. To scale worker groups with KEDA, use `max by (accelerator) \
 (qlm_controller_recommended_instances)`: live instances plus those whose addition would let the \
 waiting requests meet their SLOs. It is computed at most every 30 s, while the plan misses an SLO. \
-It never recommends removing instances, and it is unknown for accelerators without a live instance.
+Instances that still load count as ready. It never recommends removing instances, and it is unknown \
+for accelerators without a live instance.
 
 Engines have metrics of their own (`vllm:...`) at the addresses that their agents start them on.
 """

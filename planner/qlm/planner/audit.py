@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import InvalidValueError, QlmError
-from qlm.planner.methods import with_bound, with_scale_up
+from qlm.planner.methods import missing_instances, with_bound
 from qlm.planner.problem import ScaleUp
 from qlm.planner.published_plan import PLAN, PublishedPlan
 from qlm.planner.verify.referee import verify
@@ -29,7 +29,8 @@ class Audit:
     Attributes:
         late_requests: Expected number of requests that miss their deadline.
         lower_bound_s: Lower bound on the penalty of every plan of the same problem.
-        scale_up: The fewest instances whose addition would repair the misses; empty if none would.
+        scale_up: The fewest instances whose addition would repair the misses, beside those that still load;
+            empty if none would.
     """
 
     late_requests: float
@@ -49,13 +50,13 @@ def audit(published: PublishedPlan) -> Audit:
     Raises:
         QlmError: It needs a package that is not installed.
     """
-    report = verify(published.problem, published.plan)
-    plan = with_scale_up(published.problem, with_bound(published.problem, published.plan))
+    problem, plan = published.problem, published.plan
+    report = verify(problem, plan)
     return Audit(
         late_requests=report.late_requests,
         penalty_s=report.penalty_s,
-        lower_bound_s=plan.lower_bound_s or 0.0,
-        scale_up=plan.scale_up,
+        lower_bound_s=with_bound(problem, plan).lower_bound_s or 0.0,
+        scale_up=missing_instances(problem, plan),
     )
 
 

@@ -18,7 +18,7 @@ from qlm.planner.exact.limits import SCENARIOS_MAX
 from qlm.planner.extra import needs_solvers
 from qlm.planner.limits import ITERATIONS_MAX, SEED_MAX, TIME_LIMIT_MAX_S, TIME_LIMIT_MIN_S
 from qlm.planner.plain_reader import number
-from qlm.planner.problem import Objective, Plan, Problem
+from qlm.planner.problem import Objective, Plan, Problem, ScaleUp
 from qlm.planner.verify.referee import judged
 
 if TYPE_CHECKING:
@@ -119,11 +119,6 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
     return replace(plan, lower_bound_s=lower_bound(problem))
 
 
-def with_scale_up(problem: Problem, plan: Plan, kinds: Collection[str] | None = None) -> Plan:
-    """Add the fewest instances whose addition would repair the misses of a plan; see `scale_up_advice`."""
-    return replace(plan, scale_up=scale_up_advice(problem, plan, kinds).scale_up)
-
-
 def scale_up_advice(problem: Problem, plan: Plan, kinds: Collection[str] | None = None) -> "Advice":
     """Search for the fewest instances whose addition would repair the misses of a plan.
 
@@ -146,6 +141,21 @@ def scale_up_advice(problem: Problem, plan: Plan, kinds: Collection[str] | None 
         )
 
     return advise(problem, plan, quickly, kinds)
+
+
+def missing_instances(problem: Problem, plan: Plan) -> tuple[ScaleUp, ...]:
+    """Return the fewest instances whose addition would repair the misses of a plan, beside those that load.
+
+    Instances that load a model, or have none, count as ready: until they are, more of them would be asked for
+    at each call.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    with needs_solvers("the scale-up"):
+        from qlm.planner.policy.scale_up import as_loaded
+    loaded = as_loaded(problem)
+    return scale_up_advice(loaded, plan if loaded is problem else planned_again(loaded, plan)).scale_up
 
 
 def planned_again(problem: Problem, plan: Plan) -> Plan:

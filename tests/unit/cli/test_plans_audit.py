@@ -14,17 +14,18 @@ from qlm.cli.plans.audit import AuditFailedError, PlanAuditor, audit_beside, mis
 from qlm.cli.runtime.plan_generator import PlanGenerator
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.state import NOTHING_LEARNED
-from qlm.controller.shell.metrics import ControllerMetrics
+from qlm.controller.shell.metrics import ControllerMetrics, Turn
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
-from qlm.planner.audit import audit_from_plain
+from qlm.planner.audit import Audit, audit_from_plain
 from qlm.planner.baselines.edf import plan_edf
-from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem, ScaleUp
 from qlm.planner.verify.referee import judged
 from qlm.rct_estimator.normal import Normal
+from support.estimating import instance
 from support.exposition import value
 from support.gateway import until
 
@@ -92,6 +93,50 @@ async def test_an_audit_tells_what_is_missed_and_how_many_instances_would_repair
     auditing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await auditing
+
+
+def test_instances_that_join_after_an_audit_are_some_of_those_that_it_misses(
+    metrics: ControllerMetrics,
+) -> None:
+    def live(count: int) -> Turn:
+        fleet = tuple(replace(instance(f"i{at}"), accelerator="A10") for at in range(count))
+        metrics.planned(replace(VIEW, instances=fleet), decision(4), took_s=0.1)
+        assert metrics.turn is not None
+        return metrics.turn
+
+    missing = Audit(
+        late_requests=24.0, penalty_s=9.0, lower_bound_s=3.0, scale_up=(ScaleUp(kind=KIND, count=2),)
+    )
+    turn = live(1)
+    live(2)  # another one had joined before the audit of the first turn ended
+    metrics.audited(turn, missing)
+    recommended = []
+    for count in (2, 3, 4, 1):
+        live(count)
+        recommended.append(printed(metrics, "qlm_controller_recommended_instances"))
+    assert recommended == [3, 3, 4, 3]
+
+
+async def test_the_last_audit_stands_when_one_fails(
+    metrics: ControllerMetrics, generator: PlanGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def once(*_: object) -> Audit:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            raise AuditFailedError
+        return Audit(late_requests=24.0, penalty_s=9.0, lower_bound_s=3.0)
+
+    monkeypatch.setattr(audit, "LOOK_S", 0.001)
+    monkeypatch.setattr(audit, "EVERY_S", 0.002)
+    monkeypatch.setattr(audit, "audit_beside", once)
+    metrics.planned(VIEW, decision(4), took_s=0.1)
+    auditing = asyncio.create_task(PlanAuditor(metrics, generator, FaultLog()).run())
+    await until(lambda: tries > 3 or auditing.done())
+    assert printed(metrics, "qlm_controller_plan_late_requests") == 24
+    await end_tasks([auditing])
 
 
 async def test_a_bug_in_an_audit_costs_that_audit(

@@ -61,9 +61,10 @@ class PlanAuditor:
             if turn is None or not self._generator.ready or not priced(turn.decision):
                 continue
             if not misses(turn.decision):
-                self._metrics.audited(None)
+                self._metrics.audited(turn, None)
                 continue
-            self._metrics.audited(await self._audit(turn.decision))
+            if (done := await self._audit(turn.decision)) is not None:  # else the last audit stands
+                self._metrics.audited(turn, done)
             await asyncio.sleep(EVERY_S - LOOK_S)
 
     async def _audit(self, decision: Decision) -> Audit | None:

@@ -38,6 +38,11 @@ class Turn:
     view: ClusterView
     decision: Decision
 
+    @property
+    def live(self) -> Count[str]:
+        """Instances that take work, by accelerator."""
+        return Count(each.accelerator for each in self.view.instances if not each.draining)
+
 
 class ControllerMetrics(Collector):
     """The metrics of one controller.
@@ -66,6 +71,7 @@ class ControllerMetrics(Collector):
         self._now_ns = now_ns
         self._labels = ClassLabels(classes_max)
         self._audit: Audit | None = None
+        self._needed: Mapping[str, int] = {}
         self._instances = IdleInstances(_log_idle)
         self._leader = Gauge("qlm_controller_leader", "1 if this controller leads, else 0", registry=registry)
         self._plan_s = Histogram(
@@ -110,15 +116,17 @@ class ControllerMetrics(Collector):
     def stood_by(self) -> None:
         """Record that another controller leads."""
         self.turn = self._audit = None
+        self._needed = {}
         self._leader.set(0)
 
     def skipped(self) -> None:
         """Record a skipped turn."""
         self._skipped.inc()
 
-    def audited(self, audit: Audit | None) -> None:
-        """Record the audit of the plan; None for a plan without late requests."""
+    def audited(self, turn: Turn, audit: Audit | None) -> None:
+        """Record the audit of the plan of a turn; None for a plan without late requests."""
         self._audit = audit
+        self._needed = {} if audit is None else _needed(turn, audit)
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of the latest turn."""
@@ -184,7 +192,7 @@ class ControllerMetrics(Collector):
             "Share of the plan's penalty that a better plan could save at most, as of its last audit",
         )
         if turn is not None:
-            for kind, count in _recommended(turn, self._audit).items():
+            for kind, count in _recommended(turn, self._needed).items():
                 wanted.add_metric([kind], count)
             late.add_metric([], 0.0 if self._audit is None else self._audit.late_requests)
             gap.add_metric([], 0.0 if self._audit is None else self._audit.gap)
@@ -217,12 +225,19 @@ def _log_idle(instance: InstanceId, interval: Interval) -> None:
         )
 
 
-def _recommended(turn: Turn, audit: Audit | None) -> Mapping[str, int]:
-    counts = Count({accelerator_of(kind): 0 for kind in turn.decision.problem.kinds})
-    counts.update(status.accelerator for status in turn.view.instances if not status.draining)
-    for each in () if audit is None else audit.scale_up:
-        counts[accelerator_of(each.kind)] += each.count
-    return counts
+def _needed(turn: Turn, audit: Audit) -> Mapping[str, int]:
+    """Return the live instances of a turn and the missing ones of its audit, where some are missing."""
+    missing = Count[str]()
+    for each in audit.scale_up:
+        missing[accelerator_of(each.kind)] += each.count
+    return {kind: turn.live[kind] + count for kind, count in missing.items()}
+
+
+def _recommended(turn: Turn, needed: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the instances to have: those that have joined since an audit were among the missing ones."""
+    live = turn.live
+    kinds = {*map(accelerator_of, turn.decision.problem.kinds), *live, *needed}
+    return {kind: max(live[kind], needed.get(kind, 0)) for kind in sorted(kinds)}
 
 
 def _pool(turn: Turn | None, accelerators: Iterable[str]) -> Iterator[Metric]:

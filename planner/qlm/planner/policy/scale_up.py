@@ -21,6 +21,7 @@ from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem, ScaleUp
 from qlm.planner.verify.closed_form import group_lateness
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
+from qlm.rct_estimator.normal import NOTHING
 
 ADDED_MAX: Final = 256
 """Most instances of one kind that are added."""
@@ -141,6 +142,22 @@ def enlarged(problem: Problem, counts: Mapping[str, int]) -> Problem:
         ids, warm = _free_ids(kind, taken), _warm(problem, kind)
         added += [Instance(id=next(ids), kind=kind, warm_models=warm) for _ in range(count)]
     return replace(problem, instances=(*problem.instances, *added))
+
+
+def as_loaded(problem: Problem) -> Problem:
+    """Return the problem with instances that load a model, or have none, as ready as added ones.
+
+    They are as new as one that would be added now, which would have to load, too. The problem itself if there
+    are none. An instance loads if it is busy and nothing runs there, as far as the problem tells.
+    """
+    instances = tuple(_as_loaded(problem, each) for each in problem.instances)
+    return problem if instances == problem.instances else replace(problem, instances=instances)
+
+
+def _as_loaded(problem: Problem, instance: Instance) -> Instance:
+    if instance.loaded_model is None:
+        return replace(instance, busy=NOTHING, warm_models=_warm(problem, instance.kind), unloaded_models=())
+    return instance if instance.leave_s else replace(instance, busy=NOTHING)
 
 
 def _free_ids(kind: str, taken: set[InstanceId]) -> Iterator[InstanceId]:

@@ -6,17 +6,19 @@ import pytest
 from benchmarks.planner_problems import medium
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.methods import missing_instances
 from qlm.planner.policy.scale_up import (
     ADDED_MAX,
     PLANS_MAX,
     REPAIRED_SHARE,
     Advice,
     advise,
+    as_loaded,
     enlarged,
     late_requests,
 )
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem, ScaleUp
-from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.normal import NOTHING, Normal
 
 
 def cost(weights_bytes: int = 1) -> ModelCost:
@@ -143,3 +145,24 @@ def test_what_is_advised_repairs_and_few_plans_are_made() -> None:
         g.requests for g in drawn.groups if g.deadline_s is not None
     )
     assert late_requests(larger, plan_edf(larger)) <= allowed < found.late_requests
+
+
+@pytest.mark.parametrize("loaded", [ModelId("m"), None])
+def test_instances_that_still_load_are_not_asked_for_again(loaded: ModelId | None) -> None:
+    """Their loading takes longer than the deadline; that of more would take as long."""
+    groups = [group(f"g{at}", 22.0, a=10.0) for at in range(6)]
+    before = problem(groups, {"a": "m"})
+    busy = NOTHING if loaded is None else Normal(50.0)
+    new = tuple(
+        Instance(id=InstanceId(f"new-{at}"), kind="a", loaded_model=loaded, busy=busy) for at in range(4)
+    )
+    joined = replace(before, instances=(*before.instances, *new))
+    assert advice(joined).scale_up == (ScaleUp(kind="a", count=4),)
+    assert missing_instances(joined, plan_edf(joined)) == ()
+
+
+def test_an_instance_whose_batch_is_full_is_no_more_ready_than_it_is() -> None:
+    full = problem([group("g", 22.0, a=10.0)], {"a": "m"})
+    running = replace(full.instances[0], busy=Normal(3.0), leave_s=2.0)
+    problem_now = replace(full, instances=(running,))
+    assert as_loaded(problem_now) is problem_now

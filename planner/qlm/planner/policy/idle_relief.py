@@ -8,7 +8,7 @@ An instance with a queue is idle, too, if all of that needs another model and th
 takes groups of its own model that need a swap where they are, if that makes no more requests late.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
@@ -58,18 +58,28 @@ def relieve_idle(problem: Problem, plan: Plan) -> Plan:
         return plan
     index, queues = ProblemIndex.of(problem), dict(plan.queues)
     idle, settled = list(_idle(index, plan)), set[GroupId]()
+    offers, changed = dict[InstanceId, list[_Transfer]](), tuple(queues)
     while idle:
-        filled = _filled(index, queues)
-        waiting = [tuple(timeline(problem.kinds[each.kind], each, queue)) for each, queue in filled]
-        best = max(_transfers(problem, idle, waiting, settled), key=lambda each: each.gain_s, default=None)
+        for source in changed:
+            waiting = _waiting(index, source, queues[source])
+            offers[source] = list(_transfers(problem, idle, waiting, settled))
+        best = _best((each for source in queues for each in offers[source]), idle)
         if best is None:
             break
         moved = tuple(group.id for group in best.groups)
         queues[best.source] = tuple(id for id in queues[best.source] if id not in moved)
         queues[best.target] = (*moved, *queues.get(best.target, ()))
         settled.update(moved)
-        idle = [each for each in idle if each.instance.id not in (best.target, best.source)]
+        changed = best.source, best.target
+        idle = [each for each in idle if each.instance.id not in changed]
     return replace(plan, queues=queues)
+
+
+def _best(offers: Iterable[_Transfer], idle: Iterable[_Idle]) -> _Transfer | None:
+    """Return the transfer to one of these instances that gains most."""
+    targets = {each.instance.id for each in idle}
+    able = (each for each in offers if each.target in targets)
+    return max(able, key=lambda each: each.gain_s, default=None)
 
 
 def _idle(index: ProblemIndex, plan: Plan) -> Iterator[_Idle]:
@@ -85,32 +95,29 @@ def is_idle(instance: Instance) -> bool:
     return not instance.busy.mean and not instance.leave_s
 
 
-def _filled(
-    index: ProblemIndex, queues: Mapping[InstanceId, Sequence[GroupId]]
-) -> Iterator[tuple[Instance, Sequence[PlannedGroup]]]:
-    for id, queue in queues.items():
-        groups = [index.groups[name] for name in queue if name in index.groups]
-        if id in index.instances and groups:
-            yield index.instances[id], groups
+def _waiting(index: ProblemIndex, id: InstanceId, queue: Iterable[GroupId]) -> tuple[Served, ...]:
+    """Return the timeline of a queue; empty if the problem lacks the instance or all groups."""
+    instance, groups = index.instances.get(id), [index.groups[each] for each in queue if each in index.groups]
+    if instance is None:
+        return ()
+    return tuple(timeline(index.problem.kinds[instance.kind], instance, groups))
 
 
 def _transfers(
-    problem: Problem, idle: Sequence[_Idle], waiting: Iterable[Sequence[Served]], settled: Container[GroupId]
+    problem: Problem, idle: Sequence[_Idle], queue: Sequence[Served], settled: Container[GroupId]
 ) -> Iterator[_Transfer]:
-    """Yield the transfers of groups that are not settled."""
-    for queue in waiting:
-        of_model: dict[ModelId, list[Served]] = {}
-        for served in queue:
-            if served.group.id in settled:
-                continue
+    """Yield the transfers of groups of a queue that are not settled."""
+    of_model: dict[ModelId, list[Served]] = {}
+    for served in queue:
+        if served.group.id not in settled:
             of_model.setdefault(served.group.model, []).append(served)
-        for target in idle:
-            for model, served_groups in of_model.items():
-                if target.queue and not _spares_swap(target.instance, queue[0].instance, model):
-                    continue
-                transfer = _transfer(problem, target, served_groups)
-                if transfer is not None:
-                    yield transfer
+    for target in idle:
+        for model, served_groups in of_model.items():
+            if target.queue and not _spares_swap(target.instance, queue[0].instance, model):
+                continue
+            transfer = _transfer(problem, target, served_groups)
+            if transfer is not None:
+                yield transfer
 
 
 def _spares_swap(target: Instance, source: Instance, model: ModelId) -> bool:

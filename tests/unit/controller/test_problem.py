@@ -11,12 +11,14 @@ from qlm.controller.core.estimating.planning_times import WAITED_SHARE_MIN
 from qlm.controller.core.estimating.queues import estimates
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
-from qlm.controller.core.problem import kinds_to_add, make_problem
+from qlm.controller.core.problem import accelerator_of, kinds_to_add, make_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.formats.extensions import ClassExtensions
+from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.baselines.fcfs import plan_fcfs
 from qlm.planner.problem import PROMISE_S, Problem
+from qlm.planner.published_plan import PLAN, PublishedPlan
 from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.recompute import recompute_token_s
 from support.batch_slots import STEP_S, draw
@@ -266,3 +268,21 @@ def test_an_instance_is_added_of_the_kind_with_the_least_running() -> None:
 def test_kinds_of_a_file_are_added_under_their_names() -> None:
     written = random_problem(1, groups=9)
     assert kinds_to_add(written) == {"fast": "fast", "slow": "slow"}
+
+
+def test_a_plan_of_instances_with_a_hundred_models_can_be_read() -> None:
+    """The names of kinds, which listed them, were longer than names may be."""
+    models = tuple(ModelId(f"organisation/a-model-with-a-rather-long-name-{at:03}") for at in range(100))
+    instances = tuple(
+        replace(instance(f"gpu-{at}"), models=served)
+        for at, served in enumerate(((M, *models), (M, *models[1:])))
+    )
+    groups = groups_of(CHAT, 5)
+    view = cluster(class_view(CHAT, LENGTHS, *groups), instances=instances, queues={"gpu-0": groups})
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    written = make_problem(view, now, move_s=1.0)
+    assert len(written.kinds) == 2 and {accelerator_of(kind) for kind in written.kinds} == {KIND}
+    published = PublishedPlan(at_ms=round(1000 * written.now_s), problem=written, plan=plan_fcfs(written))
+    assert PLAN.decode(PLAN.encode(published)).problem == written

@@ -1,9 +1,10 @@
 """Builds the planning problem from a cluster snapshot: the plain data that planning methods work on."""
 
+import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -35,6 +36,9 @@ IN_USE_COLD_STARTS: Final = 1 + SWAPS_THERE_AND_BACK
 """Cost of a cold start on an instance whose model is in use, in cold starts: the agent delays the swap by
 `SWAPS_THERE_AND_BACK` times its duration first (`SwapHysteresis` in `agents.core.queue_head`)."""
 
+NAMES_CHARACTERS_MAX: Final = 200
+"""Longest list of models in the name of a kind."""
+
 IN_USE_S: Final = 60.0
 """A model counts as in use if requests with a deadline arrive for it at least this often."""
 
@@ -64,7 +68,7 @@ class _Variant:
         batch = f" {self.running} {self.loaded}" if self.running else ""
         home = f" home {self.home}" if self.home is not None else ""
         in_use = " in use" if self.in_use else ""
-        return f"{self.accelerator}[{','.join(self.models)}]{batch}{home}{in_use}"
+        return f"{self.accelerator}[{_names(self.models)}]{batch}{home}{in_use}"
 
     def batch(self, model: ModelId, requests: int, waiting: int) -> int:
         """Return the batch in which a group of that size will run, without the limit of the engine.
@@ -73,6 +77,18 @@ class _Variant:
         may come along.
         """
         return self.running + requests if model == self.loaded else waiting
+
+
+def _names(models: Sequence[ModelId]) -> str:
+    """Return the names of models; if they are long together, their number and a digest of them.
+
+    Each group of a problem has the name of each kind.
+    """
+    names = ",".join(models)
+    if len(names) <= NAMES_CHARACTERS_MAX:
+        return names
+    digest = hashlib.blake2b("\n".join(models).encode(), digest_size=8).hexdigest()
+    return f"{len(models)} models, {digest}"
 
 
 def accelerator_of(kind: str) -> str:

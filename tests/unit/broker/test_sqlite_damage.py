@@ -8,7 +8,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -182,6 +182,54 @@ async def test_frames_of_earlier_generations_of_a_log_are_not_counted(tmp_path: 
         index_of(copy / path.name).unlink()
     assert log_of(copy / path.name).stat().st_size > frames * 4096
     assert read_written(copy / path.name).frames == 1
+
+
+HEADER_BYTES, FRAME_BYTES = 24, 24 + 4096
+
+
+def parts_of(log: bytes, before: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield what kills leave of a log while SQLite writes it, and whether its last commit is whole.
+
+    SQLite writes the header of each frame, then its page.
+    """
+    changed = [at for at in range(32, len(log), FRAME_BYTES) if log[at : at + 24] != before[at : at + 24]]
+    for at in changed:
+        for end in (at, at + HEADER_BYTES, at + HEADER_BYTES + 2048, at + FRAME_BYTES):
+            yield log[:end] + before[end:], end == changed[-1] + FRAME_BYTES
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_kill_at_each_write_of_a_commit_to_a_used_log_is_no_damage(
+    tmp_path: Path, indexed: bool
+) -> None:
+    path, before, copy = tmp_path / "queue.sqlite", tmp_path / "before", tmp_path / "copy"
+    await killed(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        connection.execute("INSERT INTO queue VALUES ('stored')")
+        before.mkdir()
+        for each in (path, log_of(path), index_of(path)):
+            shutil.copy(each, before)
+        connection.execute("INSERT INTO message (queue, body) VALUES ('q', zeroblob(20000))")
+        log = log_of(path).read_bytes()
+    kills = list(parts_of(log, log_of(before / path.name).read_bytes()))
+    assert len(kills) > 4 * 5
+    for left, whole in kills:
+        shutil.copytree(before, copy)
+        log_of(copy / path.name).write_bytes(left)
+        if not indexed:
+            index_of(copy / path.name).unlink()
+        assert await opened(copy / path.name) == ((), MESSAGES + whole)
+        shutil.rmtree(copy)
+
+
+async def test_damage_of_the_last_commit_that_the_index_counts_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "queue.sqlite"
+    await killed(path)
+    flip(log_of(path), log_of(path).stat().st_size - 10)
+    (said,), left = await opened(path)
+    assert "write-ahead log is damaged" in said
+    assert left == MESSAGES - 1
 
 
 async def test_an_index_of_an_earlier_log_is_no_damage(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ what log and index say was written: the frames of the present generation of the 
 the index, which a killed process leaves behind, counts the frames of the last commit. The pages of the file
 itself are compared with their checksums.
 
-What stays unseen: a log cut or deleted after the machine went down (its index is gone too).
+What stays unseen: a log cut or deleted after the machine went down (its index is gone too), and damage of the
+last frame of its last commit then, which looks like a frame that was being written.
 """
 
 import filecmp

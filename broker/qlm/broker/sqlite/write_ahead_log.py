@@ -28,6 +28,11 @@ _INDEX_MOVED: Final = struct.Struct("=I")
 
 _INDEX_BYTES: Final = 2 * _INDEX_HEADER.size + _INDEX_MOVED.size
 
+_CHECKSUM: Final = struct.Struct(">2I")
+"""Last bytes of the header of the log and of each frame: of all before, and of the page behind it."""
+
+_FRAME_CHECKED: Final = struct.Struct(">8s8x8s")
+"""Frame: what its checksum covers besides the page, and that checksum."""
 
 _PAGE_SIZE: Final = struct.Struct(">16xH")
 """File of pages: size of a page."""
@@ -76,7 +81,7 @@ class Written:
     Attributes:
         exists: There is a log.
         indexed: There is an index.
-        frames: Number of frames up to the last commit.
+        frames: Number of frames up to the last commit; one whose last frame was being written does not count.
         commits: Positions of the commits among them, as far as the log has them.
         pages: Numbers of the pages in the log.
     """
@@ -156,9 +161,12 @@ def read_written(path: Path) -> Written:
         salts, page_bytes = _generation(head) if fits else _spoilt(path, file, index)
         frames = [frame for frame in _frames(file, page_bytes) if frame.salts == salts]
         unknown = not fits and _has_more_than_header(file)
-    # After a power failure, the index may be of an earlier generation of the log.
-    indexed = index.frames if index.salts == salts else 0
-    commits = tuple(frame.position for frame in frames if frame.commits)
+        # After a power failure, the index may be of an earlier generation of the log.
+        indexed = index.frames if index.salts == salts else 0
+        commits = tuple(frame.position for frame in frames if frame.commits)
+        # SQLite writes the header of a frame before its page: a kill between leaves a commit that was none.
+        if fits and commits and commits[-1] > indexed and not _frame_fits(file, head, commits[-1]):
+            commits = commits[:-1]
     pages = frozenset(frame.page for frame in frames)
     counted = max(indexed, *commits, int(unknown))
     return Written(exists=True, indexed=has_index, frames=counted, commits=commits, pages=pages)
@@ -199,13 +207,30 @@ def _header_fits(head: bytes) -> bool:
     magic, page_bytes, _, checksum = _LOG_HEADER.unpack_from(head)
     if magic not in _MAGICS or page_bytes not in _PAGE_BYTES:
         return False
-    first = second = 0
+    return bool(checksum == _checksum(head[: -_CHECKSUM.size], magic, (0, 0)))
+
+
+def _frame_fits(file: BinaryIO, head: bytes, position: int) -> bool:
+    """Return whether a frame fits its checksum, if the one before it fits; `head` is the log's header."""
+    magic, page_bytes, _, _ = _LOG_HEADER.unpack_from(head)
+    step = _FRAME_HEADER.size + page_bytes
+    at = _LOG_HEADER.size + (position - 1) * step
+    before = at - _CHECKSUM.size if position == 1 else at - page_bytes - _CHECKSUM.size
+    seed = _CHECKSUM.unpack(os.pread(file.fileno(), _CHECKSUM.size, before))
+    frame = os.pread(file.fileno(), step, at)
+    checked, checksum = _FRAME_CHECKED.unpack_from(frame)
+    return bool(checksum == _checksum(checked + frame[_FRAME_CHECKED.size :], magic, (seed[0], seed[1])))
+
+
+def _checksum(data: bytes, magic: int, seed: tuple[int, int]) -> bytes:
+    """Return SQLite's checksum of what follows something with the checksum `seed`."""
+    first, second = seed
     # The magic number says by its last bit in which order of bytes its writer took the words.
-    words = struct.unpack_from(">6I" if magic & 1 else "<6I", head)
+    words = struct.unpack(f"{'>' if magic & 1 else '<'}{len(data) // 4}I", data)
     for one, other in zip(words[::2], words[1::2], strict=True):
         first = (first + one + second) & _WORD_MAX
         second = (second + other + first) & _WORD_MAX
-    return bool(checksum == struct.pack(">2I", first, second))
+    return _CHECKSUM.pack(first, second)
 
 
 def _page_bytes(path: Path) -> int:

@@ -217,15 +217,59 @@ def test_a_file_goes_when_all_its_requests_have_ended_oldest_first(tmp_path: Pat
     log = TokenLog(path, INCARNATION, _nothing, segment_bytes=1)
     for n in range(3):
         log.write([_part(RequestId(str(n)), 0, n)], ())
-    assert [file.suffix for file in _files(path)] == [".1", ".2", ".3", ".4"]
-    log.ended([RequestId("1")])
     assert [file.suffix for file in _files(path)] == [".2", ".3", ".4"]
+    log.ended([RequestId("1")])
+    log.write((), ())
+    assert [file.suffix for file in _files(path)] == [".2", ".3", ".4", ".5"]
     log.ended([RequestId("0")])
-    assert [file.suffix for file in _files(path)] == [".4"]
+    assert [file.suffix for file in _files(path)] == [".2", ".3", ".4", ".5"]
+    log.write((), ())
+    assert [file.suffix for file in _files(path)] == [".4", ".5", ".6"]
     log.write([_part(RequestId("3"), 0, 3)], ())
     assert _found(path) == {RequestId("2"): (2,), RequestId("3"): (3,)}
     log.delete()
     assert _files(path) == []
+
+
+def test_a_kill_between_an_end_and_the_next_write_is_no_damage(tmp_path: Path) -> None:
+    """The request has tokens in two files; without its end, neither may be deleted."""
+    path = tmp_path / "q"
+    log = TokenLog(path, INCARNATION, _nothing, segment_bytes=1)
+    log.write([_part(A, 0, 1)], ())
+    log.write([_part(A, 1, 2)], ())
+    log.ended([A])
+    assert _found(path) == {A: (1, 2)}
+    prepared = log.prepare((), ())
+    assert _found(path) == {A: (1, 2)}
+    log.put(prepared)
+    assert _found(path) == {}
+    log.write((), ())
+    assert _found(path) == {}
+    assert [file.suffix for file in _files(path)] == [".5"]
+
+
+def test_a_failed_write_of_an_end_keeps_the_files(tmp_path: Path) -> None:
+    path, disk = tmp_path / "q", FullDisk()
+    log = TokenLog(path, INCARNATION, _nothing, write=disk.write, segment_bytes=1)
+    log.write([_part(A, 0, 1)], ())
+    log.write([_part(A, 1, 2)], ())
+    log.ended([A])
+    prepared = log.prepare((), ())
+    disk.room_bytes = 0
+    with pytest.raises(StoreUnavailableError):
+        log.put(prepared)
+    assert _found(path) == {A: (1, 2)}
+
+
+def test_a_request_that_has_ended_by_the_journal_may_lack_tokens(tmp_path: Path) -> None:
+    """A power failure lost its end, but not that the file with its first tokens was deleted."""
+    path = tmp_path / "q"
+    log = _log(path)
+    log.write([_part(A, 2, 3), _part(B, 4, 5)], ())
+    assert find(path, INCARNATION, {A, B}).damage == ()
+    assert find(path, INCARNATION, {A}).damage == (
+        f"{path}: its token log lacks tokens of 1 unfinished requests",
+    )
 
 
 def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:

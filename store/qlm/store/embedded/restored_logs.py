@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +52,11 @@ def _refused(path: Path, what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"the token log {path} cannot be {what}: {error.strerror}") from error
 
 
-def find(path: Path, incarnation: int | None) -> Found:
+def find(path: Path, incarnation: int | None, ended: Collection[RequestId] = ()) -> Found:
     """Read the token log beside a queue file whose last incarnation is given; None if it is new.
+
+    Requests that have ended by the journal are no damage if they lack tokens: after a power failure, the log
+    may have lost their end, which is not synced, and files with their tokens, which were then deleted.
 
     Segments of earlier incarnations are void: a version without a token log has used the file since. Those
     beside a new file belong to another one, so they are kept under another name.
@@ -80,7 +83,7 @@ def find(path: Path, incarnation: int | None) -> Found:
             f"{segment}: the token log is damaged at byte {read.damaged_at} of {len(data)}; tokens of "
             f"unfinished requests behind it are lost; it is kept as {segment}.damaged"
         )
-    if cut := logs.cut_short():
+    if cut := logs.cut_short(ended):
         damage.append(f"{path}: its token log lacks tokens of {cut} unfinished requests")
     return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
 
@@ -151,6 +154,6 @@ class LogAssembly:
             if log.tokens
         }
 
-    def cut_short(self) -> int:
-        """Count the logs that lack tokens."""
-        return sum(log.cut for log in self._logs.values())
+    def cut_short(self, ended: Collection[RequestId]) -> int:
+        """Count the logs that lack tokens, but for those of ended requests."""
+        return sum(log.cut and id not in ended for id, log in self._logs.items())

@@ -111,7 +111,7 @@ class EmbeddedStore(MemoryStore):
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
         restore_outbox(state, entries)
         logs, log_keys = decode_logs(entries)
-        found, media = find(journal.path, former), MediaFiles(journal.path)
+        found, media = find(journal.path, former, state.requests), MediaFiles(journal.path)
         now_s = clock.now_ns() / 1e9
         damage = (*found.damage, *await asyncio.to_thread(media.inspect, state.requests, now_s))
         consent(damage)

@@ -72,6 +72,8 @@ class TokenLog:
         self._numbers = 0
         self._ended: list[bytes] = []
         self._ended_prepared = 0
+        self._ends = 0
+        self._ends_written = 0
         self._last_was_slow = False
         self._slow_until_ns: int | None = None
         self._begin_segment()
@@ -100,6 +102,7 @@ class TokenLog:
             StoreUnavailableError: Nothing was written.
         """
         self.put(self.prepare(logged, extended))
+        self._delete_ended()
 
     def prepare(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> bytes:
         """Encode what `put` writes next; begins a segment if the present one is full or was deleted.
@@ -107,6 +110,7 @@ class TokenLog:
         Raises:
             StoreUnavailableError: That segment cannot be written.
         """
+        self._delete_ended()
         newest = self._segments[-1]
         if os.fstat(newest.fd).st_nlink == 0:
             self._replace_deleted(newest)
@@ -149,20 +153,31 @@ class TokenLog:
             raise unavailable(segment.path, error) from error
         segment.size += len(data)
         del self._ended[: self._ended_prepared]
+        self._ends_written += self._ended_prepared
         self._ended_prepared = 0
 
     def ended(self, ids: Iterable[RequestId]) -> None:
-        """Forget requests whose end is stored, and delete segments that have no others."""
+        """Forget requests whose end is stored.
+
+        Segments that have no others are deleted once a later write has said so: a segment without the first
+        tokens of a request, and without its end, looks like damage.
+        """
         for id in ids:
-            known = False
-            for segment in self._segments:
-                known |= id in segment.ids
-                segment.ids.discard(id)
+            known = [segment for segment in self._segments if id in segment.ids]
             if known:
                 self._ended.append(ended_record(id))
+                self._ends += 1
+            for segment in known:
+                segment.ids.discard(id)
+                segment.ends = self._ends
+
+    def _delete_ended(self) -> None:
         # Oldest first: the end of a request must not be deleted before its tokens.
-        while len(self._segments) > 1 and not (self._segments[0].ids or self._segments[0].moved_to):
+        while len(self._segments) > 1 and self._has_ended(self._segments[0]):
             self._segments.pop(0).delete()
+
+    def _has_ended(self, segment: Segment) -> bool:
+        return not (segment.ids or segment.moved_to) and segment.ends <= self._ends_written
 
     def moved(self) -> Moved | None:
         """Return moved logs that are not synced; until `synced`, their former files are kept."""
@@ -174,7 +189,7 @@ class TokenLog:
         for segment in self._segments:
             if segment.moved_to is moved.to:
                 segment.moved_to = None
-        self.ended(())
+        self._delete_ended()
 
     def delete(self) -> None:
         """Delete all files; nothing may be written any more."""
@@ -220,11 +235,9 @@ class TokenLog:
 
     def _move_oldest(self) -> None:
         """Write the logs in the oldest segment again if there are too many segments."""
-        if len(self._segments) > SEGMENTS_MAX:
-            self.ended(())
-        if len(self._segments) <= SEGMENTS_MAX or self._segments[0].moved_to is not None:
-            return
         oldest = self._segments[0]
+        if len(self._segments) <= SEGMENTS_MAX or oldest.moved_to is not None or not oldest.ids:
+            return
         moved = oldest.ids.copy()
         self._write_whole(self._whole_logs(moved))
         self._empty_all_but_newest(moved)

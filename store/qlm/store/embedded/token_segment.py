@@ -21,6 +21,7 @@ class Segment:
         base: The part of its size that was moved from others.
         moved_to: The file with what was moved from here, until that file is synced to disk.
         ids: The requests whose tokens are here and were not moved.
+        ends: How many ends of requests the token log is to have written before the file is deleted.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class Segment:
     base: int = 0
     moved_to: "Segment | None" = None
     ids: set[RequestId] = field(default_factory=set)
+    ends: int = 0
 
     def write_all(self, write: Write, data: bytes) -> None:
         """Write at the end; an OSError leaves the beginning of the data."""

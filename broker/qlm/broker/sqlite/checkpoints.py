@@ -1,4 +1,8 @@
-"""Checkpoints of a queue file: pages move from the write-ahead log into the file, their checksums first."""
+"""Checkpoints of a queue file: pages move from the write-ahead log into the file, their checksums first.
+
+A checksum is of the newest page in the log, so the log is synced before the checksums: after a power failure
+that took the log only, they would not fit the file.
+"""
 
 import logging
 import secrets
@@ -10,7 +14,7 @@ from typing import Final
 from qlm.broker.sqlite.damage import checksums_path
 from qlm.broker.sqlite.messages import set_checksums_mark
 from qlm.broker.sqlite.page_checksums import PageChecksums, mark_of
-from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, read_pages
+from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, synced_pages
 from qlm.domain.errors import BrokerUnavailableError
 
 FRAMES_MAX: Final = 1_000
@@ -86,7 +90,7 @@ class Checkpoints:
 
     def _move(self, index: Index, how: str) -> bool:
         try:
-            self._checksums.put(read_pages(self._path, index))
+            self._checksums.put(synced_pages(self._path, index, index.moved))
             (busy, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         except (OSError, sqlite3.Error) as error:
             if not self._failed:

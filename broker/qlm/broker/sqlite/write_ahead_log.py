@@ -242,13 +242,23 @@ def _page_bytes(path: Path) -> int:
     return 0
 
 
-def read_pages(path: Path, index: Index) -> dict[int, bytes]:
-    """Return the pages of the last commit in the log only, by number; nothing may write meanwhile."""
+def synced_pages(path: Path, index: Index, skipped: int) -> dict[int, bytes]:
+    """Sync the log of a file to disk, then return its pages up to the last commit, by number.
+
+    Args:
+        path: The file, to which nothing may write meanwhile.
+        index: Index of the log.
+        skipped: Frames at its beginning to leave out.
+
+    Raises:
+        OSError: The log cannot be read or synced.
+    """
     step = _FRAME_HEADER.size + index.page_bytes
     pages = {}
     with log_path(path).open("rb") as file:
-        file.seek(_LOG_HEADER.size + index.moved * step)
-        for _ in range(index.frames - index.moved):
+        os.fdatasync(file.fileno())
+        file.seek(_LOG_HEADER.size + skipped * step)
+        for _ in range(index.frames - skipped):
             page, _, _ = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
             pages[page] = file.read(index.page_bytes)
     return pages

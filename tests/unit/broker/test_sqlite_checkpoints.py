@@ -1,6 +1,10 @@
-"""Checkpoints of a queue file: what a power failure leaves of one."""
+"""Checkpoints of a queue file: what a power failure leaves, and what an open reader makes them cost."""
 
+import contextlib
 import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,7 @@ from qlm.broker.sqlite import checkpoints
 from qlm.broker.sqlite.damage import checksums_path
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.broker.sqlite.write_ahead_log import log_path
+from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, log_path
 
 FRAMES_MAX = 20
 
@@ -61,3 +65,49 @@ async def test_a_power_failure_after_checksums_were_written_is_no_damage(
             (copy / name).write_bytes(content)
         again = await SqliteFile.open(copy / path.name)
         await again.close()
+
+
+class Reads:
+    """Counts the frames that checkpoints read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.frames: list[int] = []
+        self._read = checkpoints.synced_pages
+        monkeypatch.setattr(checkpoints, "synced_pages", self._synced_pages)
+
+    def _synced_pages(self, path: Path, index: Index, skipped: int) -> dict[int, bytes]:
+        self.frames.append(index.frames - skipped)
+        return self._read(path, index, skipped)
+
+
+@contextlib.contextmanager
+def _reader(path: Path) -> Iterator[None]:
+    """Keep a read transaction of another program open: pages written since stay in the log."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM message").fetchone()
+        yield
+
+
+async def test_an_open_reader_does_not_make_each_commit_read_the_log_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy = tmp_path / "queue.sqlite", tmp_path.with_name(f"{tmp_path.name}-copy")
+    file = await SqliteFile.open(path)
+    journal, reads, index = SqliteJournal(file), Reads(monkeypatch), OpenIndex(path)
+    with _reader(path):
+        await _fill(journal, 60)
+        assert index.read().moved < FRAMES_MAX
+        assert sum(reads.frames) <= index.read().frames
+        assert len(reads.frames) > 2
+        assert min(reads.frames) >= FRAMES_MAX
+        kept_log = index.read().salts
+        shutil.copytree(tmp_path, copy)  # what a kill leaves
+    await _fill(journal, 30)
+    assert index.read().salts != kept_log, "all pages were moved, and a log begun"
+    await file.close()
+    index.close()
+    await (await SqliteFile.open(path)).close()
+    again = await SqliteFile.open(copy / path.name)
+    assert dict(SqliteJournal(again).load()) == {f"key {n % 7}": bytes([n]) * 3000 for n in range(60)}
+    await again.close()

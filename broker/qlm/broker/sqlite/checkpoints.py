@@ -41,6 +41,7 @@ class Checkpoints:
         self._checksums = checksums
         self._page_bytes = page_bytes
         self._failed = False
+        self._noted = Index()
 
     @classmethod
     def begin(cls, path: Path, connection: sqlite3.Connection, *, fresh: bool) -> "Checkpoints":
@@ -72,7 +73,7 @@ class Checkpoints:
     def after_commit(self) -> None:
         """Move what is in the log once there is enough of it; a failure leaves it there."""
         index = self._index.read()
-        if index.frames - index.moved >= FRAMES_MAX:
+        if index.frames - self._noted_frames(index) >= FRAMES_MAX:
             self._move(index, "PASSIVE")
 
     def end(self) -> bool:
@@ -88,9 +89,18 @@ class Checkpoints:
         """Close what is open beside the connections, after them."""
         self._index.close()
 
+    def _noted_frames(self, index: Index) -> int:
+        """Return for how many frames at the beginning of the log checksums are written.
+
+        Those of them that a reader kept in the log are tried again with later ones, not after each commit.
+        """
+        noted = self._noted.frames if self._noted.salts == index.salts else 0
+        return max(index.moved, noted)
+
     def _move(self, index: Index, how: str) -> bool:
         try:
-            self._checksums.put(synced_pages(self._path, index, index.moved))
+            self._checksums.put(synced_pages(self._path, index, self._noted_frames(index)))
+            self._noted = index
             (busy, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         except (OSError, sqlite3.Error) as error:
             if not self._failed:

@@ -13,7 +13,7 @@ from qlm.broker.sqlite import checkpoints
 from qlm.broker.sqlite.damage import checksums_path
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, log_path
+from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, log_path, synced_pages
 
 FRAMES_MAX = 20
 
@@ -72,12 +72,11 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.frames: list[int] = []
-        self._read = checkpoints.synced_pages
         monkeypatch.setattr(checkpoints, "synced_pages", self._synced_pages)
 
     def _synced_pages(self, path: Path, index: Index, skipped: int) -> dict[int, bytes]:
         self.frames.append(index.frames - skipped)
-        return self._read(path, index, skipped)
+        return synced_pages(path, index, skipped)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Final
 from qlm.broker.sqlite.damage import checksums_path
 from qlm.broker.sqlite.messages import set_checksums_mark
 from qlm.broker.sqlite.page_checksums import PageChecksums, mark_of
-from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, synced_pages
+from qlm.broker.sqlite.write_ahead_log import Index, OpenIndex, cut_log, synced_pages
 from qlm.domain.errors import BrokerUnavailableError
 
 FRAMES_MAX: Final = 1_000
@@ -75,6 +75,17 @@ class Checkpoints:
         index = self._index.read()
         if index.frames - self._noted_frames(index) >= FRAMES_MAX:
             self._move(index, "PASSIVE")
+
+    def clear(self) -> None:
+        """Cut off the log what a failed commit left behind the last one; call in a write transaction.
+
+        A commit that could not be synced is there in full. Shorter ones would be written over its beginning,
+        and the rest, which has its commit, look like damage after a kill.
+
+        Raises:
+            OSError: The log cannot be cut.
+        """
+        cut_log(self._path, self._index.read())
 
     def end(self) -> bool:
         """Move all; return False if something stays in the log."""

@@ -75,7 +75,9 @@ class SqliteFile:
             raise
         self._loop = loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="qlm-sqlite-reader")
-        self._writer = SqliteWriter(self.path, self._writing, loop, self._checkpoints.after_commit)
+        self._writer = SqliteWriter(
+            self.path, self._writing, loop, self._checkpoints.after_commit, self._checkpoints.clear
+        )
         self._batcher: Batcher[Write] = Batcher(loop, self._writer.put)
         self._lazy: list[Write] = []
         self._lazy_due: asyncio.TimerHandle | None = None

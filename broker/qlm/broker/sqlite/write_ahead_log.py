@@ -242,6 +242,23 @@ def _page_bytes(path: Path) -> int:
     return 0
 
 
+def cut_log(path: Path, index: Index) -> None:
+    """Cut off the log of a file what is behind the last commit, if there is a log, and the index is of it.
+
+    Args:
+        path: The file, to which nothing may write meanwhile.
+        index: Index of the log.
+
+    Raises:
+        OSError: The log cannot be cut.
+    """
+    with suppress(FileNotFoundError), log_path(path).open("r+b") as file:
+        head = os.pread(file.fileno(), _LOG_HEADER.size, 0)
+        if _header_fits(head) and _generation(head) == (index.salts, index.page_bytes):
+            end = _LOG_HEADER.size + index.frames * (_FRAME_HEADER.size + index.page_bytes)
+            os.ftruncate(file.fileno(), min(end, os.fstat(file.fileno()).st_size))
+
+
 def synced_pages(path: Path, index: Index, skipped: int) -> dict[int, bytes]:
     """Sync the log of a file to disk, then return its pages up to the last commit, by number.
 

@@ -52,6 +52,7 @@ class SqliteWriter:
         connection: sqlite3.Connection,
         loop: asyncio.AbstractEventLoop,
         committed: Callable[[], None],
+        clear: Callable[[], None],
     ) -> None:
         """Start writing.
 
@@ -60,12 +61,16 @@ class SqliteWriter:
             connection: In autocommit mode; used only in the writer's thread from now on.
             loop: The event loop of the callers.
             committed: Called in the writer's thread after each commit.
+            clear: Called there in the transaction after one that failed, which may have left a commit in the
+                write-ahead log; an OSError makes this one fail, too.
         """
         self._path = path
         self._inode = path.stat().st_ino
         self._connection = connection
         self._loop = loop
         self._committed = committed
+        self._clear = clear
+        self._unclear = False
         self._inbox: queue.SimpleQueue[list[Write] | None] = queue.SimpleQueue()
         self._lazy: list[Write] = []
         self._synced: bool | None = None
@@ -122,14 +127,17 @@ class SqliteWriter:
             self._check_file()
             self._sync(any(write.durable for write in batch))
             self._connection.execute("BEGIN IMMEDIATE")
+            self._clear_if_unclear()
             for apply, operations in _by_kind(batch):
                 apply(self._connection, operations)
             self._connection.execute("COMMIT")
         except Exception as error:  # also for a value that cannot be bound: the thread must continue
+            self._unclear = True
             with contextlib.suppress(sqlite3.Error):
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
             return error
+        self._unclear = False
         return None
 
     def _check_file(self) -> None:
@@ -140,6 +148,14 @@ class SqliteWriter:
             raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
         if inode != self._inode:
             raise sqlite3.OperationalError(f"{self._path} was replaced by another file")
+
+    def _clear_if_unclear(self) -> None:
+        if not self._unclear:
+            return
+        try:
+            self._clear()
+        except OSError as error:
+            raise sqlite3.OperationalError(f"its write-ahead log cannot be cut: {error.strerror}") from error
 
     def _sync(self, durable: bool) -> None:
         if durable is not self._synced:

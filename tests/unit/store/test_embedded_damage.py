@@ -16,8 +16,9 @@ import pytest
 from qlm.broker.sqlite.checkpoints import FRAMES_MAX
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
-from qlm.domain.errors import DamagedDataError, UndecodableDataError
-from qlm.domain.shell.damage import code_of, consent_to
+from qlm.domain.errors import DamagedDataError, StoreUnavailableError, UndecodableDataError
+from qlm.domain.shell.damage import NO_CONSENT, code_of, consent_to
+from qlm.store.embedded.restored_logs import Found as FoundLogs
 from support.damaged import any_damage, flip
 from support.embedded import NAME, Opened, Q, names_of
 from support.ports import free_port
@@ -110,6 +111,30 @@ async def test_damage_is_named_again_until_there_is_a_consent_to_it(killed: Path
     await opened.close()
     assert {f"{NAME}-wal.damaged", f"{tokens}.damaged"} <= names_of(killed)
     await (await Opened.open(killed)).close()
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["after-it-was-stored", "before"])
+async def test_a_start_that_is_killed_while_it_puts_damage_away_keeps_it(
+    killed: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """The new incarnation, once stored, makes the damaged file of the token log void."""
+    (tokens,) = (each for each in names_of(killed) if "-tokens." in each)
+    flip(killed / tokens, 20)
+    damaged = (killed / tokens).read_bytes()
+    with monkeypatch.context() as kill:
+        owner, method = (FoundLogs, "put_away") if stored else (SqliteJournal, "write")
+        kill.setattr(owner, method, _killed)
+        with pytest.raises(StoreUnavailableError, match="killed"):
+            await Opened.open(killed, any_damage)
+    opened = await Opened.open(killed, NO_CONSENT if stored else any_damage)
+    assert bool(await opened.store.warnings()) is not stored
+    await opened.close()
+    assert {each for each in names_of(killed) if "-tokens." in each} == {f"{tokens}.damaged"}
+    assert (killed / f"{tokens}.damaged").read_bytes() == damaged
+
+
+def _killed(*args: object, **options: object) -> None:
+    raise StoreUnavailableError("killed")
 
 
 async def test_what_is_kept_of_a_damage_stays_after_the_next_one(closed: Path) -> None:

@@ -111,8 +111,12 @@ def test_a_damaged_file_is_kept_and_said_once(tmp_path: Path) -> None:
     _sample(path)
     (file,) = _files(path)
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
-    find(path, INCARNATION).put_away()
+    damaged = file.read_bytes()
+    found = find(path, INCARNATION)
+    found.keep()
+    found.put_away()
     assert [each.name for each in _files(path)] == [f"{file.name}.damaged"]
+    assert _files(path)[0].read_bytes() == damaged
     assert find(path, INCARNATION).damage == ()
 
 

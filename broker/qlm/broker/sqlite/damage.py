@@ -11,7 +11,6 @@ last frame of its last commit then, which looks like a frame that was being writ
 """
 
 import filecmp
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from typing import Final
 from qlm.broker.sqlite.messages import checksums_mark, lacks_checksums
 from qlm.broker.sqlite.page_checksums import Comparison, compare, has_bytes, has_entries, is_mark
 from qlm.broker.sqlite.write_ahead_log import Written, index_path, log_path, read_index, read_written
-from qlm.domain.shell.damage import kept_as
+from qlm.domain.shell.damage import keep_copy, kept_as
 
 _SHOWN_MAX: Final = 5
 
@@ -59,9 +58,7 @@ class Inspection:
             OSError: A copy cannot be written, or a file not be renamed.
         """
         for path, kept in self.damaged.items():
-            part = Path(f"{kept}.new")
-            shutil.copyfile(path, part)
-            part.replace(kept)
+            keep_copy(path, kept)
         for path, kept in self.orphaned.items():
             path.replace(kept)
 

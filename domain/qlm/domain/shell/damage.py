@@ -4,6 +4,8 @@ A consent names one damage by its code, so a consent that stays in a start scrip
 """
 
 import itertools
+import os
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -53,3 +55,28 @@ def kept_as(path: Path, is_same: Callable[[Path], bool] = lambda kept: False) ->
     first = Path(f"{path}{DAMAGED}")
     numbered = (Path(f"{first}.{number}") for number in itertools.count(2))
     return next(each for each in itertools.chain([first], numbered) if not each.exists() or is_same(each))
+
+
+def keep_copy(path: Path, kept: Path) -> None:
+    """Copy a damaged file, safe on the disk, before it is changed or deleted.
+
+    Raises:
+        OSError: It cannot be copied.
+    """
+    part = Path(f"{kept}.new")
+    try:
+        shutil.copyfile(path, part)
+        _sync(part)
+        part.replace(kept)
+        _sync(kept.parent)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -10,6 +10,7 @@ from pathlib import Path
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
 from qlm.domain.ids import RequestId
+from qlm.domain.shell.damage import DAMAGED, keep_copy
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import Kind, Record, read_segment
 
@@ -22,7 +23,7 @@ class Found:
         logs: Logs of requests whose end it does not have.
         damage: What is lost of it, in a sentence each.
         intact: Its files, to be deleted once the logs are stored again.
-        damaged: Its files that are kept under another name.
+        damaged: Its files of which a copy is kept under another name.
     """
 
     logs: dict[RequestId, RestoredLog]
@@ -30,18 +31,25 @@ class Found:
     intact: tuple[Path, ...]
     damaged: tuple[Path, ...]
 
-    def put_away(self) -> None:
-        """Delete the files, and rename damaged ones to `.damaged`.
+    def keep(self) -> None:
+        """Keep copies of damaged files, named `.damaged`; call while the files still count.
 
         Raises:
-            StoreUnavailableError: A file cannot be deleted or renamed.
+            StoreUnavailableError: A file cannot be copied.
         """
-        for path in self.intact:
+        for path in self.damaged:
+            with _refused(path, "copied"):
+                keep_copy(path, Path(f"{path}{DAMAGED}"))
+
+    def put_away(self) -> None:
+        """Delete the files, once the logs are stored again.
+
+        Raises:
+            StoreUnavailableError: A file cannot be deleted.
+        """
+        for path in (*self.intact, *self.damaged):
             with _refused(path, "deleted"):
                 path.unlink(missing_ok=True)
-        for path in self.damaged:
-            with _refused(path, "renamed"):
-                path.replace(f"{path}.damaged")
 
 
 @contextmanager

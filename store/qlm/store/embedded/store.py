@@ -126,7 +126,9 @@ class EmbeddedStore(MemoryStore):
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
         try:
             tokens.restore(state.restored)
-            # The incarnation makes the former token log void, so the present one must be on the disk before.
+            found.keep()
+            # The incarnation makes the former token log void, so the present one must be on the disk before,
+            # and copies of damaged files.
             await journal.write([incarnation], log_keys, durable=True)
         except StoreUnavailableError:
             tokens.delete()  # each attempt would leave a copy

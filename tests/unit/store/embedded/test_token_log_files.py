@@ -74,7 +74,7 @@ async def test_a_store_that_cannot_be_opened_leaves_no_copy_of_the_token_log(jou
 
 
 @pytest.mark.parametrize(
-    ("method", "what"), [("read_bytes", "read"), ("unlink", "deleted"), ("replace", "renamed")]
+    ("method", "what"), [("read_bytes", "read"), ("unlink", "deleted"), ("replace", "copied")]
 )
 async def test_a_token_log_that_cannot_be_used_is_one_clear_error(
     journal: DictJournal, monkeypatch: pytest.MonkeyPatch, method: str, what: str
@@ -82,7 +82,7 @@ async def test_a_token_log_that_cannot_be_used_is_one_clear_error(
     store = await opened(journal)
     await put_tokens(store, 1, await leased(store, 1, A), 0, 5)
     (file,) = token_files(journal)
-    if what == "renamed":
+    if what == "copied":
         file.write_bytes(file.read_bytes()[:-1] + b"\xff")
 
     def refuse(*_: object, **__: object) -> None:

@@ -1,11 +1,12 @@
-"""A commit that fails after SQLite wrote it to the log, then a commit that succeeds, then a kill."""
+"""Commits that fail: after SQLite wrote them to the log, or after their caller was cancelled."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
 import struct
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,37 @@ async def test_a_log_that_cannot_be_cut_fails_the_commit_and_keeps_lazy_writes(
             await broker.publish(Q, b"refused")
     await broker.publish(Q, b"after")
     assert await bodies_after_a_kill(opened.path, tmp_path / "killed") == [b"after"]
+
+
+async def test_a_cancelled_publish_that_fails_does_not_keep_its_queue(opened: Opened) -> None:
+    broker = opened.broker
+    await broker.publish(Q, b"first")
+    (delivery,) = await broker.get(Q)
+    await broker.ack(delivery)
+    await opened.file.write(_limit_pages, 20)
+    publish = asyncio.create_task(broker.publish(Q, bytes(200_000)))
+    await asyncio.sleep(0)
+    assert await broker.delete_unused([Q]) == [], "a publish is under way"
+    publish.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await publish
+    with suppress(BrokerUnavailableError):  # it may share the transaction that fails
+        await broker.probe()
+    await opened.file.write(_limit_pages, 1_000_000)
+    assert await broker.depth(Q) == 0
+    assert await broker.delete_unused([Q]) == [Q]
+
+
+async def test_a_publish_to_a_closed_file_counts_for_nothing(tmp_path: Path) -> None:
+    opened = await Opened.open(tmp_path / "queue.sqlite")
+    await opened.close()
+    with pytest.raises(BrokerUnavailableError, match="closed"):
+        await opened.queues.publish(Q, b"late")
+    assert not opened.queues._publishing
+
+
+def _limit_pages(connection: sqlite3.Connection, limits: Sequence[int]) -> None:
+    connection.execute(f"PRAGMA max_page_count = {limits[0]}")
 
 
 def _refuse(fd: int, length: int) -> None:

@@ -76,17 +76,14 @@ class SqliteQueues:
         Raises:
             BrokerUnavailableError: The message may not be stored.
         """
+        self.file.check_open()
         if queue not in self._names:
             self.file.submit(messages.list_queues, (queue, True))
             self._names.add(queue)
         message = Message(next(self._ids), queue, body)
-        ready = partial(self._make_ready, message)
         self._publishing[queue] += 1
-        try:
-            await self.file.write(messages.insert_messages, message, durable=True, committed=ready)
-        except BrokerUnavailableError:
-            self._publishing[queue] -= 1
-            raise
+        settled = partial(self._published, message)
+        await self.file.write(messages.insert_messages, message, durable=True, settled=settled)
 
     async def bodies(self, ids: Sequence[int]) -> dict[int, bytes]:
         """Return the bodies of these messages; those that only the disk has are read in another thread."""
@@ -171,8 +168,10 @@ class SqliteQueues:
         )
         await self.file.write(messages.set_facts, facts, durable=True)
 
-    def _make_ready(self, message: Message) -> None:
+    def _published(self, message: Message, error: Exception | None) -> None:
         self._publishing[message.queue] -= 1
+        if error is not None:
+            return
         self._fresh.add(message.id, message.body)
         heapq.heappush(self._ready[message.queue], message.id)
 

@@ -13,7 +13,7 @@ from qlm.broker.sqlite.checkpoints import Checkpoints
 from qlm.broker.sqlite.damage import UNREADABLE, Inspection, first_error, inspect, is_undecodable
 from qlm.broker.sqlite.lock import ProcessLock
 from qlm.broker.sqlite.messages import was_unclean
-from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
+from qlm.broker.sqlite.writer import Apply, Settled, SqliteWriter, Write
 from qlm.broker.threads import Batcher, share_interpreter
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
 from qlm.domain.shell.damage import NO_CONSENT, Consent
@@ -105,7 +105,7 @@ class SqliteFile:
         operation: T,
         *,
         durable: bool = False,
-        committed: Callable[[], None] | None = None,
+        settled: Settled | None = None,
     ) -> None:
         """Write one operation and wait until it is committed.
 
@@ -113,17 +113,16 @@ class SqliteFile:
             apply: Writes operations of this kind.
             operation: The operation.
             durable: Wait until it survives a power failure.
-            committed: Called in the loop after the commit, in the order of commits, even if the caller was
-                cancelled.
+            settled: Called in the loop after the commit or its failure, in the order of commits, even if the
+                caller was cancelled; not if the file is closed before this call.
 
         Raises:
             BrokerUnavailableError: Nothing was written: the file is closed, or the disk is full or broken.
         """
         self.check_open()
         done: asyncio.Future[None] = self._loop.create_future()
-        settled = partial(self._settle, done, committed)
         self._write_lazy()
-        self._batcher.put(Write(apply, operation, durable, settled))
+        self._batcher.put(Write(apply, operation, durable, partial(self._settle, done, settled)))
         await done
 
     def submit(self, apply: Apply[T], operation: T) -> None:
@@ -191,11 +190,9 @@ class SqliteFile:
         for write in lazy:
             self._batcher.put(write)
 
-    def _settle(
-        self, done: asyncio.Future[None], committed: Callable[[], None] | None, error: Exception | None
-    ) -> None:
-        if error is None and committed is not None:
-            committed()
+    def _settle(self, done: asyncio.Future[None], settled: Settled | None, error: Exception | None) -> None:
+        if settled is not None:
+            settled(error)
         if done.done():
             return
         if error is None:

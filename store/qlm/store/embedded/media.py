@@ -205,11 +205,15 @@ class MediaFiles:
     def _write(self, name: str, number: int, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         unfinished = self._folder / f"{name}.{number}{_UNFINISHED}"
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(self._folder / name)
+        try:
+            with unfinished.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(self._folder / name)
+        except OSError:
+            _unlink(unfinished)
+            raise
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -18,6 +18,7 @@ from qlm.domain.shell.damage import consent_to
 from qlm.store.embedded.media import MediaFiles
 from qlm.store.embedded.store import EmbeddedStore
 from support.damaged import flip
+from support.full_disk import full_disk
 from support.gateway import SystemClock
 
 ONE, TWO = RequestId("one"), RequestId("../two")
@@ -244,3 +245,13 @@ async def test_a_disk_that_refuses_is_a_store_that_is_away(tmp_path: Path) -> No
     folder(tmp_path).write_text("a file in place of the folder")
     with pytest.raises(StoreUnavailableError, match="media in"):
         await files(tmp_path).put(ONE, b"x")
+
+
+async def test_media_that_do_not_fit_on_the_disk_leave_nothing_there(tmp_path: Path) -> None:
+    made = files(tmp_path)
+    assert await made.put(ONE, b"first")
+    with full_disk(1_000), pytest.raises(StoreUnavailableError, match="File too large"):
+        await made.put(TWO, bytes(10_000))
+    assert len(list(folder(tmp_path).iterdir())) == 1
+    assert await made.put(TWO, bytes(10_000))
+    assert await made.get(TWO) == bytes(10_000)

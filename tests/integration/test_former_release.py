@@ -15,7 +15,7 @@ from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions, RequestExtensions
 from qlm.domain.formats.plain import metadata_to_plain
-from qlm.domain.ids import InstanceId, SessionId
+from qlm.domain.ids import InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
@@ -138,6 +138,32 @@ asyncio.run(main())
     left = [key for key, _ in SqliteJournal(file).load() if key.startswith(("log/", "extensions/"))]
     await file.close()
     assert left == []
+
+
+async def test_it_reads_ends_with_values_that_it_does_not_know(former: Path, tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    sampling = replace(ENDED.sampling, grammar="{}", adapter="a", media="0" * 32)
+    asked = (replace(ENDED, sampling=sampling), replace(ENDED, id=RequestId("r3")))
+    async with _embedded(path) as store:
+        for request, end in zip(asked, (Outcome.STOP, Outcome.REFUSED), strict=True):
+            await store.enqueue(request.metadata())
+            await _append(store, request, (await _lease(store, request)).lease.epoch, 5, end=end)
+    program = """
+async def main():
+    file = await SqliteFile.open(Path(given))
+    queues = await SqliteQueues.open(file)
+    store = await EmbeddedStore.open(Clock(), SqliteJournal(file))
+    print(json.dumps([(await store.record(id)).outcome for id in ("r2", "r3")]))
+    await store.close()
+    await queues.close()
+    await file.close()
+asyncio.run(main())
+"""
+    assert former_release.run(former, program, str(path)) == ["stop", "failed"]
+    async with _embedded(path) as store:
+        records = [await store.record(request.id) for request in asked]
+    ends = [(each.metadata, each.outcome) for each in records if each is not None]
+    assert ends == [(asked[0].metadata(), Outcome.STOP), (asked[1].metadata(), Outcome.REFUSED)]
 
 
 async def test_extensions_that_it_left_are_not_those_of_a_later_request(former: Path, tmp_path: Path) -> None:

@@ -104,6 +104,23 @@ def sampling_to_plain(sampling: Sampling) -> dict[str, Any]:
     return plain
 
 
+def parted_metadata(plain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part plain metadata into what every reader takes, and its sampling parameters of `_LATER`.
+
+    For requests that have ended only: an engine needs all parameters.
+    """
+    sampling = plain["sampling"]
+    later = {name: sampling[name] for name in _LATER if name in sampling}
+    former = {name: value for name, value in sampling.items() if name not in later}
+    return {**plain, "sampling": former}, later
+
+
+def joined_metadata(plain: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Join what `parted_metadata` has parted; parameters that this version does not know are left out."""
+    known = {name: later[name] for name in _LATER if name in later}
+    return {**plain, "sampling": {**plain["sampling"], **known}}
+
+
 def slo_to_plain(slo: Slo) -> dict[str, Any]:
     """Return an objective as plain data, with its kind."""
     kind = next(name for name, kind in _SLO_KINDS.items() if isinstance(slo, kind))

@@ -5,10 +5,14 @@ without a token log, one append): the time (eight bytes, little-endian nanosecon
 ids. `extensions/<id>` holds the optional fields of that log, and the time of its first token, as JSON:
 efb3399 reads no further bytes in the log, and leaves this key alone. `clusters` holds the published token
 clusters, `history` what the controller has learned, as it was kept. `ended/<id>` holds an ended request: the
-length of a JSON text (four bytes, little-endian), the text, then the packed output.
+length of a JSON text (four bytes, little-endian), the text, then the packed output. efb3399 refuses a file
+with an outcome or a sampling parameter that it does not know, and leaves further fields of the text alone: so
+the text has such an outcome in `exact_outcome`, and such parameters in `later_sampling`.
 """
 
+import logging
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,12 +25,19 @@ from qlm.domain.formats.extensions import (
     extensions_from_plain,
     extensions_to_plain,
 )
-from qlm.domain.formats.plain import metadata_from_plain, metadata_to_plain
+from qlm.domain.formats.plain import (
+    joined_metadata,
+    metadata_from_plain,
+    metadata_to_plain,
+    parted_metadata,
+)
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestRecord, RequestState
 from qlm.store.core.effects import Logged
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
+
+log = logging.getLogger("qlm.store")
 
 INCARNATION_KEY: Final = "incarnation"
 LOG_PREFIX: Final = "log/"
@@ -34,6 +45,9 @@ ENDED_PREFIX: Final = "ended/"
 EXTENSIONS_PREFIX: Final = "extensions/"
 _TIME: Final = struct.Struct("<q")
 _LENGTH: Final = struct.Struct("<I")
+
+_NEAREST: Final = {Outcome.REFUSED: Outcome.FAILED}
+"""Outcomes that efb3399 does not know, each with the nearest that it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +115,9 @@ def ended_key(id: RequestId) -> str:
 def encode_ended(ended: Ended) -> bytes:
     """Encode an ended request."""
     record = ended.record
+    metadata, later_sampling = parted_metadata(metadata_to_plain(record.metadata))
     plain: dict[str, Any] = {
-        "card": metadata_to_plain(record.metadata),
+        "card": metadata,
         "outcome": record.outcome,
         "detail": ended.detail,
         "first_token_ns": record.first_token_ns,
@@ -110,6 +125,10 @@ def encode_ended(ended: Ended) -> bytes:
         "output_tokens": len(ended.output),
         "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
     }
+    if record.outcome in _NEAREST:
+        plain |= {"outcome": _NEAREST[record.outcome], "exact_outcome": record.outcome}
+    if later_sampling:
+        plain["later_sampling"] = later_sampling
     if record.reader_late_s is not None:
         plain["reader_late_s"] = record.reader_late_s
     if extensions := extensions_to_plain(ended.extensions):
@@ -118,35 +137,48 @@ def encode_ended(ended: Ended) -> bytes:
     return _LENGTH.pack(len(text)) + text + encode_tokens(ended.output)
 
 
-def decode_ended(key: str, value: bytes) -> Ended:
-    """Decode an ended request.
+def decode_ended(key: str, value: bytes) -> Ended | None:
+    """Decode an ended request; one with a value that this version does not know is None, and logged.
 
     Raises:
-        UndecodableDataError: The value is not of `encode_ended`, or of a newer schema.
+        UndecodableDataError: The value is not of `encode_ended`.
     """
     try:
         (length,) = _LENGTH.unpack_from(value)
         plain: dict[str, Any] = orjson.loads(value[_LENGTH.size : _LENGTH.size + length])
-        output, outcome, detail = (
-            decode_tokens(value[_LENGTH.size + length :]),
-            Outcome(plain["outcome"]),
-            plain["detail"],
-        )
-        recorded = plain.get("output_tokens", len(output))  # earlier versions wrote none
-        if recorded != len(output):
-            detail = f"its output log has {len(output)} tokens, {recorded} were recorded"
-            output, outcome = (), Outcome.OUTPUT_LOST if outcome.ok else outcome
-        record = RequestRecord(
-            metadata=metadata_from_plain(plain["card"]),
-            state=RequestState.ENDED,
-            output_tokens=len(output),
-            outcome=outcome,
-            first_token_ns=plain["first_token_ns"],
-            ended_ns=plain["ended_ns"],
-            reader_late_s=plain.get("reader_late_s"),
-            events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
-        )
-        extensions = extensions_from_plain(LogExtensions, plain.get("log_extensions", {}), "log_extensions")
-    except (KeyError, TypeError, ValueError, struct.error) as error:
+        output = decode_tokens(value[_LENGTH.size + length :])
+    except (ValueError, struct.error) as error:
         raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error!r}") from error
+    try:
+        return _ended(plain, output)
+    except (KeyError, TypeError, ValueError, UndecodableDataError) as error:
+        log.warning("the end of %s is not read: %r", key.removeprefix(ENDED_PREFIX), error)
+        return None
+
+
+def _ended(plain: Mapping[str, Any], output: TokenIds) -> Ended:
+    outcome, detail = _outcome(plain), plain["detail"]
+    recorded = plain.get("output_tokens", len(output))  # earlier versions wrote none
+    if recorded != len(output):
+        detail = f"its output log has {len(output)} tokens, {recorded} were recorded"
+        output, outcome = (), Outcome.OUTPUT_LOST if outcome.ok else outcome
+    record = RequestRecord(
+        metadata=metadata_from_plain(joined_metadata(plain["card"], plain.get("later_sampling", {}))),
+        state=RequestState.ENDED,
+        output_tokens=len(output),
+        outcome=outcome,
+        first_token_ns=plain["first_token_ns"],
+        ended_ns=plain["ended_ns"],
+        reader_late_s=plain.get("reader_late_s"),
+        events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
+    )
+    extensions = extensions_from_plain(LogExtensions, plain.get("log_extensions", {}), "log_extensions")
     return Ended(record, detail, output, extensions)
+
+
+def _outcome(plain: Mapping[str, Any]) -> Outcome:
+    """Return the exact outcome, or the nearest to one of a later version."""
+    try:
+        return Outcome(plain.get("exact_outcome", plain["outcome"]))
+    except ValueError:
+        return Outcome(plain["outcome"])

@@ -106,8 +106,7 @@ class EmbeddedStore(MemoryStore):
         former = int(entries[INCARNATION_KEY]) if INCARNATION_KEY in entries else None
         state = State(max(clock.now_ns(), (former or 0) + 1), limits)
         for key, value in entries.items():
-            if key.startswith(ENDED_PREFIX):
-                ended = decode_ended(key, value)
+            if key.startswith(ENDED_PREFIX) and (ended := decode_ended(key, value)) is not None:
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
         restore_outbox(state, entries)
         logs, log_keys = decode_logs(entries)

@@ -1,5 +1,7 @@
 """State of the embedded store that survives a crash, and what is refused at a start."""
 
+from dataclasses import replace
+
 import pytest
 
 from contract.suites.store.values import (
@@ -16,11 +18,11 @@ from qlm.domain.length_histogram import length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.published import PublishedKind
-from qlm.domain.request import RequestState
+from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.view import RequestFilter
 from qlm.store.core.effects import Logged
 from qlm.store.core.limits import StoreLimits
-from qlm.store.embedded.journal_codec import encode_log, log_key
+from qlm.store.embedded.journal_codec import Ended, decode_ended, encode_ended, encode_log, log_key
 from qlm.store.embedded.store import EmbeddedStore
 from support.dict_journal import DictJournal, SystemClock, ended_request, opened, put_tokens
 
@@ -158,6 +160,32 @@ async def test_a_journal_of_another_kind_is_refused(journal: DictJournal, key: s
     journal.entries[key] = b"abc"
     with pytest.raises(UndecodableDataError, match=key):
         await opened(journal)
+
+
+async def test_an_end_of_a_later_version_is_left_out_and_logged(
+    journal: DictJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await opened(journal)
+    for n in (1, 2):
+        await ended_request(store, n)
+    key = f"ended/{metadata(1).id}"
+    later = journal.entries[key] = journal.entries[key].replace(b'"stop"', b'"halt"', 1)
+    store = await opened(journal)
+    assert [each.metadata.id for each in await store.records(RequestFilter())] == [metadata(2).id]
+    assert f"the end of {metadata(1).id} is not read: " in caplog.text
+    assert journal.entries[key] == later, "the later version still has it"
+
+
+def test_an_outcome_and_parameters_of_a_later_version_beside_known_ones_are_left_out() -> None:
+    record = RequestRecord(
+        metadata=metadata(1), state=RequestState.ENDED, outcome=Outcome.REFUSED, ended_ns=7, output_tokens=0
+    )
+    value = encode_ended(Ended(record, "why", ()))
+    later = value[4:].replace(b'"refused_by_engine"', b'"refused_for_later"')
+    later = later[:-1] + b',"later_sampling":{"later":1}}'
+    read = decode_ended("ended/r1", len(later).to_bytes(4, "little") + later)
+    assert read is not None
+    assert read.record == replace(record, outcome=Outcome.FAILED)
 
 
 async def test_a_journal_with_a_hole_is_refused(journal: DictJournal) -> None:

@@ -87,6 +87,21 @@ async def test_a_queue_whose_newest_messages_are_on_their_way_to_the_store_is_ra
     assert not caplog.records
 
 
+async def test_cancels_one_by_one_do_not_have_a_long_queue_read_at_every_check(
+    bench: ReconcilerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(800)]
+    await bench.accept(*requests)
+    await bench.look()
+    for request in requests[-5:]:
+        await bench.store.cancel(request.id)
+        await bench.look()
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [f"{requests[0].cls.queue}: 0 unknown requests indexed, 2 messages removed"]
+    await bench.look_for(24.0)
+    assert await bench.depth(requests[0].cls.queue) == 795
+
+
 async def test_an_unknown_message_is_found_among_those_that_are_on_their_way(
     bench: ReconcilerBench, caplog: pytest.LogCaptureFixture
 ) -> None:

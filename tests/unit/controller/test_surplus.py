@@ -2,7 +2,7 @@
 
 import pytest
 
-from qlm.controller.shell.surplus import PAUSE_MAX_NS, PAUSE_NS, Counted, SurplusWatch
+from qlm.controller.shell.surplus import PATIENCE_NS, PAUSE_MAX_NS, PAUSE_NS, Counted, SurplusWatch
 from qlm.domain.ids import QueueName
 
 Q, R = QueueName("q"), QueueName("r")
@@ -87,3 +87,15 @@ def test_a_queue_that_was_deleted_leaves_no_pause_behind() -> None:
     watch.suspects({R: 0}, {}, 2 * S)
     watch.suspects({Q: 1}, {}, 3 * S)
     assert watch.suspects({Q: 1}, {}, 4 * S) == {Q}
+
+
+@pytest.mark.parametrize(("messages", "pause_ns"), [(100, 100 * PATIENCE_NS), (10**6, PAUSE_MAX_NS)])
+def test_a_queue_from_which_messages_were_removed_has_a_pause_in_proportion_to_its_length(
+    messages: int, pause_ns: int
+) -> None:
+    watch = SurplusWatch()
+    watch.suspects({Q: 1}, {}, 0)
+    for _ in range(3):
+        watch.cleaned(Q, messages=messages, now_ns=0)
+    assert watch.suspects({Q: 1}, {}, pause_ns - 1) == set()
+    assert watch.suspects({Q: 1}, {}, pause_ns) == {Q}

@@ -153,7 +153,10 @@ class Reconciler:
         found = 0
         for queue in sorted(suspects):
             read = await self._reindexer.index(queue)
-            self._surplus.read(queue, repaired=read.repairs > 0, now_ns=now_ns)
+            if read.removed and not read.indexed:
+                self._surplus.cleaned(queue, messages=len(read.ids), now_ns=now_ns)
+            else:
+                self._surplus.read(queue, repaired=read.indexed > 0, now_ns=now_ns)
             found += read.repairs
             if read.repairs:
                 text = "%s: %d unknown requests indexed, %d messages removed"

@@ -16,7 +16,8 @@ PAUSE_NS: Final = 4_000_000_000
 PAUSE_MAX_NS: Final = 600_000_000_000
 
 PATIENCE_NS: Final = 30_000_000
-"""Time per message for which a queue must have a surplus: some thirty times what it takes to read one."""
+"""Time per message for which a queue must have a surplus, or is not read again once messages were removed:
+some thirty times what it takes to read one."""
 
 
 class Counted(NamedTuple):
@@ -71,6 +72,15 @@ class SurplusWatch:
             if (lasted_ns := last.lasted_ns - (now_ns - last.at_ns)) > 0:
                 self._surplus[queue] = _Surplus(lasted_ns, now_ns, 0)
         return frozenset(found)
+
+    def cleaned(self, queue: QueueName, *, messages: int, now_ns: int) -> None:
+        """Note that a queue was read, which had only messages to be removed: of ended requests, for example.
+
+        One that is cancelled every few seconds would have the queue read all the time; so the queue has a
+        pause in proportion to the number of messages read.
+        """
+        pause_ns = min(PATIENCE_NS * messages, PAUSE_MAX_NS)
+        self._pauses[queue] = (now_ns + pause_ns, PAUSE_NS // 2)
 
     def read(self, queue: QueueName, *, repaired: bool, now_ns: int) -> None:
         """Note that a queue was read, and whether anything had to be repaired."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.domain.steady_clock import SteadyClock
+from qlm.domain.steady_clock import ClockState, SteadyClock
 
 S = 1_000_000_000
 
@@ -14,8 +14,11 @@ class Machine:
     def __init__(self) -> None:
         self.elapsed_ns = 0
         self.set_by_ns = 0
-        self.clock = SteadyClock(
-            lambda: 1_000 * S + self.elapsed_ns + self.set_by_ns, lambda: self.elapsed_ns
+        self.clock = self.new_clock()
+
+    def new_clock(self, begun: ClockState | None = None) -> SteadyClock:
+        return SteadyClock(
+            lambda: 1_000 * S + self.elapsed_ns + self.set_by_ns, lambda: self.elapsed_ns, begun=begun
         )
 
 
@@ -42,6 +45,19 @@ def test_set_forwards_it_follows_once_that_has_stood_for_a_minute() -> None:
     assert machine.clock.now_ns() == 4_660 * S
     machine.set_by_ns += 2 * S
     assert machine.clock.now_ns() == 4_660 * S, "each step has to stand"
+
+
+@given(st.sampled_from([-600, 600]), st.lists(st.integers(1, 100), min_size=1))
+def test_a_clock_that_goes_on_with_another_has_its_time(set_by_s: int, steps: list[int]) -> None:
+    machine = Machine()
+    machine.set_by_ns = set_by_s * S
+    machine.elapsed_ns = 5 * S
+    machine.clock.now_ns()
+    machine.elapsed_ns = 20 * S
+    other = machine.new_clock(machine.clock.state())
+    for seconds in steps:
+        machine.elapsed_ns += seconds * S
+        assert other.now_ns() == machine.clock.now_ns()
 
 
 def test_a_mistake_that_is_corrected_within_a_minute_leaves_no_trace() -> None:

@@ -94,7 +94,7 @@ async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) 
     async def open_broker() -> Broker:
         return RemoteBroker(calls)
 
-    config, clock = task.config, SystemClock()
+    config, clock = task.config, SystemClock(task.clock)
     async with AsyncExitStack() as stack:
         telemetry = open_telemetry(config, clock, stack, part="gateway", controller=False, agents=False)
         opened = Backends(remote_store(calls), open_broker, embedded=False)

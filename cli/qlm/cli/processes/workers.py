@@ -7,7 +7,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.cli.config.errors import ConfigError
@@ -19,6 +19,7 @@ from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.logs import LogFormat
 from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.steady_clock import ClockState, SteadyClock
 
 log = logging.getLogger("qlm.cli")
 
@@ -42,11 +43,13 @@ class WorkerTask:
         config: The whole configuration.
         level: Level of its log.
         log_format: Format of its log.
+        clock: State of the owner's clock when the worker starts: both must agree on what is late.
     """
 
     config: Config
     level: int
     log_format: LogFormat
+    clock: ClockState | None = None
 
 
 def check_workers(config: Config) -> None:
@@ -74,6 +77,7 @@ class Workers:
 
     Args:
         task: What each of them does.
+        clock: Clock of this process, with which each of them goes on.
         listener: Socket that listens; connections wait there while no worker runs.
         backends: Queue and state.
         totals: Takes their metrics.
@@ -84,6 +88,7 @@ class Workers:
     def __init__(
         self,
         task: WorkerTask,
+        clock: SteadyClock,
         listener: socket.socket,
         backends: Backends,
         totals: WorkerTotals | None,
@@ -91,6 +96,7 @@ class Workers:
         silence_max_s: float = SILENCE_MAX_S,
     ) -> None:
         self._task = task
+        self._clock = clock
         self._listener = listener
         self._backends = backends
         self._totals = totals
@@ -171,7 +177,7 @@ class Workers:
                 link.send("stop", self._at_once)
             assert process.stdin is not None
             with contextlib.suppress(OSError):
-                process.stdin.write(pickle.dumps(self._task))
+                process.stdin.write(pickle.dumps(replace(self._task, clock=self._clock.state())))
                 await process.stdin.drain()
                 process.stdin.close()
             return await self._how_it_ends(process, watch, link)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from qlm.domain.steady_clock import SteadyClock
+from qlm.domain.steady_clock import ClockState, SteadyClock
 
 _HAS_BOOT_TIME: Final = hasattr(time, "CLOCK_BOOTTIME")
 
@@ -19,7 +19,11 @@ It is read often, so it is no function of Python.
 
 
 class SystemClock(SteadyClock):
-    """The machine's wall clock; NTP keeps those of a cluster within a fraction of a second."""
+    """The machine's wall clock; NTP keeps those of a cluster within a fraction of a second.
 
-    def __init__(self) -> None:
-        super().__init__(time.time_ns, _UPTIME_NS)
+    Args:
+        begun: State of the clock of another process of the machine, to go on with; None begins anew.
+    """
+
+    def __init__(self, begun: ClockState | None = None) -> None:
+        super().__init__(time.time_ns, _UPTIME_NS, begun=begun)

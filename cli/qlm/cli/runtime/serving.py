@@ -156,7 +156,7 @@ async def serve(
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
             task = WorkerTask(config, log.getEffectiveLevel(), log_format)
-            workers = None if totals is None else Workers(task, sockets.http, opened, totals)
+            workers = None if totals is None else Workers(task, clock, sockets.http, opened, totals)
             serving = serve_gateway(config, backends, clock, sockets, telemetry, workers)
             gateways.append(asyncio.create_task(serving))
         settle_heap()

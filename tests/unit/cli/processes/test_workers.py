@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import pickle
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +17,11 @@ from qlm.cli.processes.frames import Link
 from qlm.cli.processes.heartbeat import Silence, Watch
 from qlm.cli.processes.workers import Workers, WorkerTask
 from qlm.cli.runtime.backends import Backends
+from qlm.cli.runtime.clock import SystemClock as ProcessClock
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.tasks import end_tasks
+from qlm.domain.steady_clock import SteadyClock
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock, until
 from support.qlm_process import emulated
@@ -51,11 +55,13 @@ def listener() -> Iterator[socket.socket]:
         yield made
 
 
-def workers_at(listener: socket.socket, *program: str, silence_max_s: float = 600.0) -> Workers:
+def workers_at(
+    listener: socket.socket, *program: str, silence_max_s: float = 600.0, clock: SteadyClock | None = None
+) -> Workers:
     config = parse_config(emulated("m", http={"workers": 1}, stop={"grace_s": GRACE_S}), "test")
     backends = Backends(MemoryStore(SystemClock(), LIMITS), no_broker, embedded=True)
     task = WorkerTask(config, logging.INFO, "text")
-    return Workers(task, listener, backends, None, program, silence_max_s)
+    return Workers(task, clock or ProcessClock(), listener, backends, None, program, silence_max_s)
 
 
 async def test_a_stop_reaches_workers_that_are_being_started_and_closes_the_listener(
@@ -94,6 +100,25 @@ async def test_a_worker_that_hangs_is_killed_and_started_again(
         await until(lambda: caplog.text.count("serves as process") > 1 or running.done(), LIMIT_S)
         await end_tasks([running])
     assert "gateway worker 1 ended (it hangs: no sign of life for 1 s); it starts again" in caplog.text
+
+
+async def test_each_worker_goes_on_with_the_present_time_of_its_owner(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    written = tmp_path / "task"
+    program = f"import pathlib, sys; pathlib.Path({str(written)!r}).write_bytes(sys.stdin.buffer.read())"
+    wall = [1_000]
+    clock = SteadyClock(lambda: wall[0], lambda: 0)
+    wall[0] = 400  # it is set back once the owner runs
+    workers = workers_at(listener, sys.executable, "-c", program, clock=clock)
+    running = asyncio.create_task(workers.run())
+    async with asyncio.timeout(LIMIT_S):
+        await until(lambda: written.exists() and written.stat().st_size > 0, LIMIT_S)
+        await workers.stop(at_once=True)
+        await running
+    task: WorkerTask = pickle.loads(written.read_bytes())
+    assert task.clock == clock.state()
+    assert SteadyClock(lambda: wall[0], lambda: 0, begun=task.clock).now_ns() == 1_000
 
 
 def test_silence_counts_looks_in_a_row_at_which_a_sign_is_due() -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any, Final
 
 from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.watched import WatchedRequests
 from qlm.domain import errors
 from qlm.domain.errors import DeliveryLostError, QlmError
 from qlm.domain.ids import QueueName
@@ -114,6 +115,7 @@ class Answering:
         self._clients: dict[int, asyncio.Future[_Client]] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._feeds: dict[int, asyncio.Task[None]] = {}
+        self._watched = WatchedRequests()
 
     def receive(self, message: Message) -> None:
         """Begin to answer a message of the worker."""
@@ -129,7 +131,7 @@ class Answering:
                     self._begin(_end(open_feed))
 
     async def end(self) -> None:
-        """End its feeds, and return the messages that it took from queues.
+        """End its feeds, return the messages that it took from queues, and let it watch no request any more.
 
         Calls that have begun go on: what was accepted is stored.
         """
@@ -139,6 +141,7 @@ class Answering:
         for opening in self._clients.values():
             if opening.done() and not opening.cancelled() and opening.exception() is None:
                 await opening.result().close()
+        await self._watched.unwatch_all(self._store)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -156,7 +159,10 @@ class Answering:
         port: object = self._store if target == STORE else await self._client(target)
         if name.startswith("_") or (target == STORE and name == "close"):
             raise RuntimeError(f"no call of a worker: {name}")
-        return await getattr(port, name)(*arguments, **named)
+        answer = await getattr(port, name)(*arguments, **named)
+        if target == STORE:
+            self._watched.note_call(name, arguments, answer)
+        return answer
 
     async def _client(self, target: int) -> _Client:
         if target not in self._clients:
@@ -184,6 +190,8 @@ class Answering:
         try:
             async for item in items:
                 await self.link.writable()
+                if name == "outputs":
+                    self._watched.note_outputs(arguments[0], item)
                 self.link.send("item", number, plain(item))
         except Exception as error:
             self.link.send("end", number, plain_error(error))

@@ -15,6 +15,7 @@ from qlm.cli.processes.answering import Answering
 from qlm.cli.processes.frames import FRAME_BYTES_MAX, Link, Message, decode, encode
 from qlm.cli.processes.remote import Calls, RemoteBroker, remote_store
 from qlm.cli.processes.totals import WorkerTotals, families_of
+from qlm.cli.processes.watched import WatchedRequests
 from qlm.cli.processes.workers import check_workers
 from qlm.domain.errors import (
     BrokerUnavailableError,
@@ -24,7 +25,7 @@ from qlm.domain.errors import (
     StoreUnavailableError,
 )
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
-from qlm.domain.ids import QueueName
+from qlm.domain.ids import GatewayId, QueueName
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
@@ -88,6 +89,32 @@ async def test_errors_cross_with_their_fields() -> None:
             await calls.call(0, "close")
         with pytest.raises(AttributeError):
             getattr(remote, "no_operation")  # noqa: B009 - mypy knows that there is none
+
+
+async def test_a_worker_that_has_ended_watches_no_request() -> None:
+    store, other = MemoryStore(SystemClock(), LIMITS), GatewayId("another")
+    first, second = metadata(1), metadata(2)
+    async with linked(store, no_broker) as calls:
+        remote = remote_store(calls)
+        await remote.enqueue(first, GATEWAY)
+        await store.enqueue(second)
+        await remote.watch(second, GATEWAY)
+    for each in (first, second):
+        await store.watch(each, other)
+        assert await store.unwatch(each.id, other) == 0, "no client has it: its gateway cancels it"
+
+
+async def test_what_a_worker_watched_is_kept_until_its_end_or_the_workers_word() -> None:
+    store, watched = MemoryStore(SystemClock(), LIMITS), WatchedRequests()
+    found = await store.enqueue(metadata(1), GATEWAY)
+    watched.note_call("enqueue", (metadata(1), GATEWAY, None), found)
+    watched.note_outputs(GATEWAY, [OutputSlice(metadata(1).id, 0, (1,), Outcome.STOP)])
+    watched.note_call("watch", (metadata(2), GATEWAY), None)
+    watched.note_call("unwatch", (metadata(2).id, GATEWAY), 0)
+    await watched.unwatch_all(store)
+    other = GatewayId("another")
+    await store.watch(metadata(1), other)
+    assert await store.unwatch(metadata(1).id, other) == 1
 
 
 async def test_after_the_owners_end_all_calls_fail_and_feeds_end() -> None:

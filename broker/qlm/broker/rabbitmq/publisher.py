@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from qlm.broker.rabbitmq.connection import Channel, Connection, LinkBrokenError, PublishEvents
@@ -71,7 +72,6 @@ class Publisher:
         self._waiting: dict[QueueName, deque[Publication]] = {}
         self._preparing: dict[QueueName, asyncio.Task[None]] = {}
         self._sent: dict[int, Publication] = {}
-        self._oldest = 1
         self._probe: asyncio.Future[None] | None = None
         self._probe_until_s = 0.0
         self._ending: set[asyncio.Task[None]] = set()
@@ -80,7 +80,7 @@ class Publisher:
     async def up(self, connection: Connection) -> None:
         """Use a new connection."""
         channel = await connection.channel()
-        self._sent, self._oldest = {}, 1
+        self._sent = {}
         await channel.confirm(PublishEvents(confirmed=self._confirmed, returned=self._returned))
         connection.on_blocked, connection.on_unblocked = self._fail_probe, self._send_waiting
         # A channel closed by an error of one message (too large, forbidden) closes the connection also: the
@@ -222,7 +222,8 @@ class Publisher:
         await stored
 
     def _confirmed(self, number: int, multiple: bool, ok: bool) -> None:
-        for each in range(self._oldest, number + 1) if multiple else (number,):
+        # Numbers ascend, so those that a confirm of several covers are in front.
+        for each in tuple(takewhile(number.__ge__, self._sent)) if multiple else (number,):
             publication = self._sent.pop(each, None)
             if publication is None:
                 continue
@@ -233,8 +234,6 @@ class Publisher:
                 publication.settled(None)
             else:  # not stored: a replicated queue without a leader, say; `_sweep` sends it again
                 self._waiting.setdefault(publication.queue, deque()).append(publication)
-        if multiple:
-            self._oldest = number + 1
 
     def _returned(self, number: int, reason: str) -> None:
         if publication := self._sent.get(number):

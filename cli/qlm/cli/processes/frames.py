@@ -6,6 +6,7 @@ a turn of the event loop are one frame: its length (four bytes, little-endian), 
 
 import asyncio
 import io
+import logging
 import pickle
 import struct
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from qlm.domain.formats.extensions import (
     LogExtensions,
     RequestExtensions,
 )
+
+log = logging.getLogger("qlm.cli")
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """A longer frame is none: the two processes have lost each other."""
@@ -203,6 +206,34 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         if messages and self.open and self._transport is not None:
-            frame = encode(messages)
+            frame = self._frame(messages)
             self._sent_bytes += len(frame)
             self._transport.write(frame)
+
+    def _frame(self, messages: Sequence[Message]) -> bytes:
+        """Encode messages; one that cannot be is a defect, which costs the call or feed that it is of."""
+        try:
+            return encode(messages)
+        except Exception:
+            return encode([each for message in messages for each in self._encodable(message)])
+
+    def _encodable(self, message: Message) -> Sequence[Message]:
+        try:
+            encode([message])
+        except Exception as error:
+            log.exception("a message between the processes of qlm serve cannot be sent")
+            return self._failed(message, ("RuntimeError", f"a message cannot be sent: {error!r}", {}))
+        return [message]
+
+    def _failed(self, message: Message, why: tuple[str, str, dict[str, Any]]) -> Sequence[Message]:
+        """Fail what is asked for here, and return what says so to the other process about its own."""
+        match message:
+            case ("call", number, *_):
+                self._receive(("failed", number, why))
+            case ("open", number, *_):
+                self._receive(("end", number, why))
+            case ("done", number, _):
+                return [("failed", number, why)]
+            case ("item", number, _):
+                return [("end", number, why)]
+        return []

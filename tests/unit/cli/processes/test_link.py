@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
 from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.published import PublishedKind
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock
 from support.qlm_process import emulated
@@ -89,6 +91,32 @@ async def test_errors_cross_with_their_fields() -> None:
             await calls.call(0, "close")
         with pytest.raises(AttributeError):
             getattr(remote, "no_operation")  # noqa: B009 - mypy knows that there is none
+
+
+class _Defective(MemoryStore):
+    """Answers with what cannot be sent."""
+
+    async def published(self, kind: PublishedKind) -> bytes | None:
+        return lambda: b""  # type: ignore[return-value]  # a defect
+
+    async def wakeups(self) -> AsyncIterator[str]:
+        yield lambda: ""  # type: ignore[misc]  # another one
+
+
+async def test_a_message_that_cannot_be_sent_fails_its_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with asyncio.timeout(60), linked(_Defective(SystemClock(), LIMITS), no_broker) as calls:
+        remote = remote_store(calls)
+        asked = (remote.incarnation(), calls.call(0, "cancel", lambda: None), remote.view())
+        known, unsent, view = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(known, int) and not isinstance(view, BaseException)
+        assert "a message cannot be sent" in str(unsent)
+        with pytest.raises(RuntimeError, match="a message cannot be sent"):
+            await remote.published(PublishedKind.CLUSTERS)
+        with pytest.raises(RuntimeError, match="a message cannot be sent"):
+            await anext(aiter(remote.wakeups()))
+        with pytest.raises(RuntimeError, match="a message cannot be sent"):
+            await anext(calls.feed("outputs", lambda: None))
+    assert "Traceback" in caplog.text
 
 
 async def test_a_worker_that_has_ended_watches_no_request() -> None:

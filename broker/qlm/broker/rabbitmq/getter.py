@@ -260,8 +260,12 @@ class Getter:
             raise
 
     def _sweep(self) -> None:
-        """Cease to use queues of which nothing was requested lately and no message is unsettled."""
+        """Forget broken channels, whose messages the broker gives out again, and queues that are not in use.
+
+        Those are queues of which nothing was requested lately and no message is unsettled.
+        """
         loop = asyncio.get_running_loop()
+        self._channels = {each for each in self._channels if each.channel.broken is None}
         unsettled = {queue for each in self._channels for queue in each.unsettled.values()}
         for queue, used_s in tuple(self._declared.items()):
             unused = queue not in unsettled and not self._usage.keeps(queue)

@@ -95,4 +95,4 @@ class MediaLostError(QlmError):
 
 
 class EngineRefusedError(QlmError):
-    """The engine refused one request for good (HTTP 4xx); retrying cannot help."""
+    """The engine refused one request for good, as by status 400; retrying cannot help."""

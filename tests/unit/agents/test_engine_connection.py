@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import Connection, LostError
+from qlm.agents.engines.http.statuses import StatusError
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from support.flaky import until
 
@@ -61,7 +62,8 @@ def test_however_the_bytes_arrive_the_body_is_the_same(cuts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("data", "error", "said"),
     [
-        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno", EngineRefusedError, "answered 404: no"),
+        (b"HTTP/1.1 400 Bad\r\ncontent-length: 2\r\n\r\nno", EngineRefusedError, "answered 400: no"),
+        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno", StatusError, "answered 404: no"),
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n", EngineUnavailableError, "answered 503"),
         (b"HTTP/1.1 500 X\r\n\r\n" + b"x" * 100_000, EngineUnavailableError, "answered 500: xxx"),
         (b"SSH-2.0-OpenSSH\r\n", EngineGarbledError, "sent"),

@@ -79,6 +79,8 @@ def test_a_stream_that_ends_after_its_finish_is_whole_even_without_the_rest() ->
         (tokens(1)[:-1], EngineUnavailableError, "broke off"),
         (sse({"error": {"message": "dead", "code": 500}}) + DONE, EngineUnavailableError, "dead"),
         (sse({"error": {"message": "too long", "code": 400}}) + DONE, EngineRefusedError, "too long"),
+        (sse({"error": {"message": "busy", "code": 429}}) + DONE, EngineUnavailableError, "busy"),
+        (sse({"error": {"message": "odd", "code": []}}) + DONE, EngineUnavailableError, "odd"),
         (sse({"error": "bad"}) + DONE, EngineUnavailableError, "bad"),
         (tokens(1, finish="error") + DONE, EngineUnavailableError, "'error'"),
         (b"data: {\n\n", EngineUnavailableError, "sent"),
@@ -170,13 +172,25 @@ async def test_a_request_lost_on_a_fresh_connection_is_not_sent_again(cleanup: A
     assert len(server.bodies) == 1
 
 
+REFUSED, FAILED = EngineRefusedError, EngineUnavailableError
+
+
 @pytest.mark.parametrize(
-    ("status", "error"), [("400 Bad Request", EngineRefusedError), ("503 Busy", EngineUnavailableError)]
+    ("status", "adapter", "error"),
+    [
+        *(("400 Bad Request", "", REFUSED), ("413 Too Large", "", REFUSED), ("422 Odd", "", REFUSED)),
+        *((f"{status} No", "", FAILED) for status in (401, 403, 404, 405, 408, 429, 500, 503)),
+        *(("404 Not Found", "poet", REFUSED), ("401 Unauthorized", "poet", FAILED)),
+    ],
 )
-async def test_a_status_is_a_refusal_or_a_failure(cleanup: Any, status: str, error: type[Exception]) -> None:
+@pytest.mark.parametrize("prompt_logprobs", [None, 1])
+async def test_a_status_is_a_refusal_or_a_failure(
+    cleanup: Any, status: str, adapter: str, error: type[Exception], prompt_logprobs: int | None
+) -> None:
+    """Only what no other engine would take ends a request: others wait for one that serves them."""
     cleanup.append(await start(Fickle(patience=9, status=status, answer=b'{"error": {"message": "no"}}')))
-    with pytest.raises(error, match="no"):
-        await collect(cleanup[0][0], call("a"))
+    with pytest.raises(error, match=f"answered {status[:3]}: .*no"):
+        await collect(cleanup[0][0], replace(call("a", adapter=adapter), prompt_logprobs=prompt_logprobs))
 
 
 async def test_nobody_there_is_unavailable_and_not_healthy() -> None:

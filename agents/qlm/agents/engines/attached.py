@@ -11,6 +11,9 @@ from qlm.domain.ports.engine import Engine
 log = logging.getLogger("qlm.agents")
 
 PROBE_S: Final = 1.0
+FIRST_PROOF_S: Final = 60.0
+"""Time in which a server must generate a token to be used: its first one may take that long."""
+
 PROOF_S: Final = 10.0
 """Time in which a server that stood still must generate a token to be used again."""
 
@@ -33,7 +36,14 @@ class AttachedEngine:
         return self._engine
 
     async def start(self) -> None:
-        """Wait until the server answers its health probe."""
+        """Wait until the server answers its health probe, and have it generate a token.
+
+        Health alone does not say that it has the route for tokens (`--enable-scale-out`), or lets QLM use it.
+
+        Raises:
+            EngineUnavailableError: It did not in time, or answered otherwise.
+            EngineRefusedError: It refused the token's request.
+        """
         log.info("waiting for the engine at %s", self._url)
         try:
             async with asyncio.timeout(self._ready_timeout_s):
@@ -42,9 +52,8 @@ class AttachedEngine:
             raise EngineUnavailableError(
                 f"{self._url} did not answer its health probe within {self._ready_timeout_s:g} s"
             ) from error
-        if self._hung:
-            await prove_token(self._engine, PROOF_S)
-            self._hung = False
+        await prove_token(self._engine, PROOF_S if self._hung else FIRST_PROOF_S)
+        self._hung = False
 
     async def _healthy(self) -> None:
         while True:
@@ -56,7 +65,7 @@ class AttachedEngine:
         """Do nothing: the server belongs to its operator."""
 
     def hangs(self) -> None:
-        """Require a token at the next start: a server that stands still may answer its health probe."""
+        """Require a token sooner at the next start: standing still, a server may answer its health probe."""
         self._hung = True
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ async def prove_token(engine: Engine, limit_s: float) -> None:
 
     Raises:
         EngineUnavailableError: It did not in time, or without one.
+        EngineRefusedError: It refused the request.
     """
     call = EngineCall(
         call_id=f"probe-{token_hex(6)}", prompt_ids=(1,), sampling=Sampling(max_tokens=1, ignore_eos=True)

@@ -54,8 +54,8 @@ class StreamClient:
 
         Raises:
             LostError: The engine cannot be reached, or the connection ended before the answer.
-            EngineRefusedError: The engine answered with a status of 4xx.
-            EngineUnavailableError: It answered with another status, or the client is closed.
+            EngineRefusedError: The engine answered with a status that is a fault of the request.
+            StatusError: It answered with another status than 200.
             Exception: What `take` raised.
         """
         head = f"{self._head}{_lines(headers)}content-length: {len(body)}\r\n\r\n"

@@ -6,6 +6,7 @@ from typing import Final, cast
 
 import httptools
 
+from qlm.agents.engines.http.statuses import error_of
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 
 Take = Callable[[bytes], None]
@@ -13,8 +14,6 @@ Take = Callable[[bytes], None]
 
 _REFUSAL_BYTES_MAX: Final = 64 * 1024
 """Bytes that are read of an answer with another status than 200."""
-
-_REFUSAL_SHOWN_MAX: Final = 500
 
 
 class LostError(EngineUnavailableError):
@@ -57,8 +56,7 @@ class Connection(asyncio.Protocol):
 
         Returns:
             Done at the end of the answer. Its error is a `LostError` if the connection ended before,
-            `EngineRefusedError` or `EngineUnavailableError` by another status than 200, else what `take`
-            raised.
+            that of `error_of` by another status than 200, else what `take` raised.
         """
         assert self._ended is None and self._transport is not None
         self._ended, self._take = self._loop.create_future(), take
@@ -136,7 +134,7 @@ class Connection(asyncio.Protocol):
         self.reusable &= self._ended is not None
         body = b"".join(self._parts)
         self._parts.clear()
-        self._settle(None if self._status == 200 else _refusal(self._status, body))
+        self._settle(None if self._status == 200 else error_of(self._status, body))
         if not self.reusable:
             self.close()
 
@@ -152,9 +150,3 @@ class Connection(asyncio.Protocol):
             ended.set_result(None)
         else:
             ended.set_exception(error)
-
-
-def _refusal(status: int, body: bytes) -> Exception:
-    text = body.decode(errors="replace")[:_REFUSAL_SHOWN_MAX]
-    message = f"the engine answered {status}: {text}"
-    return EngineRefusedError(message) if 400 <= status < 500 else EngineUnavailableError(message)

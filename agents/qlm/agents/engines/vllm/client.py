@@ -37,6 +37,7 @@ from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.http.chunks import chunks_of
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import LostError
+from qlm.agents.engines.http.statuses import error_of, naming
 from qlm.agents.engines.vllm.media import RENDER, features_of, render_body
 from qlm.agents.engines.vllm.prompt import read_prompt
 from qlm.agents.engines.vllm.stream import EngineStream
@@ -133,7 +134,8 @@ class VllmEngine:
             The last chunk; None if the generation was aborted while it waited.
         """
         try:
-            return await self._push_scored(call, take)
+            with naming(call.sampling.adapter):
+                return await self._push_scored(call, take)
         finally:
             self._features.pop(call.call_id, None)
 
@@ -141,7 +143,8 @@ class VllmEngine:
         """Let the engine make tensors of the media of a call, of few calls at a time: they are large."""
         async with self._preparing:
             body = await asyncio.to_thread(render_body, media, call.sampling.adapter or self._model)
-            answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
+            with naming(call.sampling.adapter):
+                answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
             self._features[call.call_id] = await asyncio.to_thread(features_of, media, answer)
 
     async def _push_scored(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
@@ -326,13 +329,12 @@ def _sampling_params(sampling: Sampling) -> dict[str, Any]:
 async def _raise_for(response: aiohttp.ClientResponse) -> None:
     """Raise the error for a status other than 200."""
     try:
-        text = (await response.read()).decode(errors="replace")
+        text = await response.read()
     except _NETWORK_ERRORS as error:
-        text = repr(error)
+        text = repr(error).encode()
     finally:
         response.close()
-    message = f"the engine answered {response.status}: {text[:500]}"
-    raise EngineRefusedError(message) if 400 <= response.status < 500 else EngineUnavailableError(message)
+    raise error_of(response.status, text)
 
 
 def _find(pattern: bytes, metrics: bytes) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from qlm.agents.engines.http.statuses import FAULTS_OF_REQUESTS
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.formats.token_logprobs import UNKNOWN, TokenLogprob, pack
 from qlm.domain.ids import TOKEN_ID_MAX
@@ -133,11 +134,11 @@ def _count(value: object) -> int | None:
 
 
 def _error(error: object) -> EngineRefusedError | EngineUnavailableError:
-    # An event with a 4xx code is a fault of the request, which the engine may detect only after its 200.
+    # A fault of the request, which the engine may detect only after its 200.
     plain = error if isinstance(error, dict) else {"message": error}
     message = f"the engine reports: {plain.get('message')}"
     code = plain.get("code")
-    refused = isinstance(code, int) and 400 <= code < 500
+    refused = isinstance(code, int) and code in FAULTS_OF_REQUESTS
     return EngineRefusedError(f"{message} ({code})") if refused else EngineUnavailableError(message)
 
 

@@ -1,0 +1,80 @@
+"""An attached engine serves once it has generated a token; its health alone does not say that it can."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from qlm.agents.engines import attached
+from qlm.agents.engines.attached import AttachedEngine
+from qlm.agents.engines.http.statuses import error_of
+from qlm.agents.engines.model_host import ModelHost
+from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.ports.engine import EngineCall, EngineChunk
+from qlm.rct_estimator.host_memory import SwapCost
+
+M = ModelId("m")
+
+
+class Server:
+    """A healthy engine that reports its capacity, and answers calls for tokens with `status`."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.calls: list[EngineCall] = []
+
+    async def healthy(self) -> bool:
+        return True
+
+    async def capacity(self) -> EngineCapacity:
+        return EngineCapacity(kv_tokens=100, block_tokens=1, seqs_max=1, context_tokens=10)
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        self.calls.append(call)
+        if self.status != 200:
+            raise error_of(self.status, b'{"detail": "Not Found"}')
+        yield EngineChunk(token_ids=(5,), finish="length")
+
+    async def abort(self, call_ids: object) -> None: ...
+    async def sleep(self, level: int = 1) -> None: ...
+    async def wake(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+def host_of(server: Server) -> ModelHost:
+    engine = AttachedEngine(server, "http://engine", ready_timeout_s=5.0)
+    return ModelHost({M: engine}, costs={M: SwapCost(weights_bytes=1)}, host_memory_bytes=0)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 503])
+async def test_one_that_gives_no_token_fails_with_what_it_answered(status: int) -> None:
+    """Such as a vLLM without `--enable-scale-out`: it drew all work of its model, and refused it."""
+    host = host_of(Server(status))
+    change = await host.swap(M)
+    assert change.state is EngineState.FAILED
+    assert f"answered {status}" in change.error
+    assert "Not Found" in change.error
+    await host.close()
+
+
+async def test_one_that_gives_a_token_serves() -> None:
+    server = Server()
+    host = host_of(server)
+    assert (await host.swap(M)).state is EngineState.AWAKE
+    assert [call.sampling.max_tokens for call in server.calls] == [1]
+    await host.close()
+
+
+async def test_one_that_stood_still_has_less_time_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = list[float]()
+
+    async def prove(engine: object, limit_s: float) -> None:
+        limits.append(limit_s)
+
+    monkeypatch.setattr(attached, "prove_token", prove)
+    engine = AttachedEngine(Server(), "http://engine", ready_timeout_s=5.0)
+    await engine.start()
+    engine.hangs()
+    await engine.start()
+    await engine.start()
+    assert limits == [attached.FIRST_PROOF_S, attached.PROOF_S, attached.FIRST_PROOF_S]

@@ -121,6 +121,7 @@ class AgentRunner:
         self._lease_of_instance = InstanceLease(agent.state.holder, store, faults, process, has_ended)
         self._timer = TickTimer(clock, lambda: self.post(Tick()))
         self._finished = asyncio.Event()
+        self._defect: Exception | None = None
 
     async def run(self, grace_s: float = 0.0, *, patient: bool = False) -> None:
         """Serve until drained, once the lease of the instance is acquired.
@@ -171,6 +172,10 @@ class AgentRunner:
         """Pass simultaneous events to the agent, and start its actions.
 
         The agent decides once for these and for the events that its actions cause at once.
+
+        Raises:
+            Exception: A defect of the agent. It ends, wherever the caller may catch this: what it had decided
+                is not carried out.
         """
         self._events.append(events)
         if self._receiving:
@@ -182,6 +187,9 @@ class AgentRunner:
                 while self._events:
                     self._start_all(self._agent.take(self._events.popleft(), now_ns))
                 self._start_all(self._agent.decide(now_ns))
+        except Exception as error:
+            self._fail(error)
+            raise
         finally:
             self._receiving = False
 
@@ -318,9 +326,12 @@ class AgentRunner:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        # A defect: stop, rather than serve on in an unknown state.
-        if isinstance(error, Exception):
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop because of a defect, rather than serve on in an unknown state."""
+        if isinstance(error, Exception) and error is not self._defect:
+            self._defect = error
             self._faults.note(log, error, "%s: agent failed", self._instance)
         self._finished.set()

@@ -213,3 +213,80 @@ def test_a_message_with_too_many_levels_is_undecodable(body: bytes) -> None:
         with pytest.raises(UndecodableDataError) as caught:
             decode(body)
         assert len(str(caught.value)) < 400
+
+
+def other_values(value: object) -> list[object]:
+    """Values of JSON of other types than `value` has."""
+    others: list[object] = ["2026", None, 7, 7.5, True, ["x"], {"x": 1}]
+    numbers = (int, float)
+    return [
+        each for each in others if type(each) not in (numbers if type(value) in numbers else (type(value),))
+    ]
+
+
+PLAIN = orjson.loads(encode_request(REQUEST))
+FIELDS = [
+    *((name,) for name in ("id", "tenant", "arrival_ns", "prompt_tokens", "fingerprint", "detached")),
+    *((name,) for name in ("prompt_ids", "prompt_tail", "slo", "cls", "sampling", "answer")),
+    *(("cls", name) for name in PLAIN["cls"]),
+    *(("sampling", name) for name in PLAIN["sampling"] if name != "seed"),
+    *(("answer", name) for name in PLAIN["answer"] if name not in ("kind", "stop")),
+    *(("slo", name) for name in PLAIN["slo"] if name != "kind"),
+]
+OPTIONAL = {("cls", "target_ms"), ("slo", "tpot_ms")}
+
+
+def with_field(path: tuple[str, ...], value: object) -> bytes:
+    plain = orjson.loads(orjson.dumps(PLAIN))
+    inner = plain
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return orjson.dumps(plain)
+
+
+def value_at(path: tuple[str, ...]) -> object:
+    found: object = PLAIN
+    for name in path:
+        assert isinstance(found, dict)
+        found = found[name]
+    return found
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=".".join)
+def test_a_field_of_another_type_makes_a_message_undecodable(path: tuple[str, ...]) -> None:
+    """It would end agents, and keep the queues from being indexed, where something computes with it."""
+    for value in other_values(value_at(path)):
+        if (value is None and path in OPTIONAL) or (value is True and path[0] == "slo"):
+            continue
+        with pytest.raises(UndecodableDataError, match="message cannot be read"):
+            decode_request(with_field(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("arrival_ns",), -1),
+        (("arrival_ns",), 2**63),
+        (("prompt_ids",), [1, 2, "3"]),
+        (("prompt_ids",), [1, 2, -3]),
+        (("prompt_ids",), [1, 2, 2**32]),
+        (("prompt_ids",), [1, 2, 3.0]),
+        (("prompt_tail",), [None]),
+        (("cls", "target_ms"), 1e308),
+        (("cls", "target_ms"), 0),
+        (("cls", "slo"), "ttft-1s-speed-quick"),
+        (("cls", "slo"), "ttft-1s-speed-nan"),
+        (("sampling", "seed"), "5"),
+        (("sampling", "stop_token_ids"), ["9"]),
+        (("sampling", "eos_token_ids"), [[]]),
+        (("sampling", "logit_bias"), [[3, "nan"]]),
+        (("sampling", "logit_bias"), [[3, "inf"]]),
+        (("answer", "stop"), ["\n", 7]),
+    ],
+)
+def test_a_value_that_nothing_can_compute_with_makes_a_message_undecodable(
+    path: tuple[str, ...], value: object
+) -> None:
+    with pytest.raises(UndecodableDataError, match="message cannot be read"):
+        decode_request(with_field(path, value))

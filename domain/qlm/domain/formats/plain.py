@@ -13,6 +13,7 @@ from qlm.domain.formats.extensions import (
     extensions_from_plain,
     extensions_to_plain,
 )
+from qlm.domain.formats.message_checks import check_request
 from qlm.domain.group import RequestClass
 from qlm.domain.request import Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
@@ -78,11 +79,15 @@ def request_from_plain(plain: Mapping[str, Any]) -> Request:
     """Return the request of plain data.
 
     Raises:
-        UndecodableDataError: The schema version is unknown, or a field is missing or wrong.
+        UndecodableDataError: The schema version is unknown, or a field is missing, wrong or of a wrong type.
     """
     fields = _metadata_fields(plain)
     try:
-        return Request(prompt_ids=tuple(plain["prompt_ids"]), **fields)
+        request = Request(prompt_ids=tuple(plain["prompt_ids"]), **fields)
+        check_request(request)
+        return request
+    except InvalidValueError as error:
+        raise UndecodableDataError(f"message cannot be read: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise UndecodableDataError(f"message cannot be read: {error!r}") from error
 

@@ -302,6 +302,43 @@ async def test_an_engine_that_stands_still_is_stopped_reported_and_can_be_starte
     assert await bench.swap(A) is EngineState.AWAKE
 
 
+async def test_an_engine_that_fails_while_a_swap_to_it_succeeds_is_not_the_awake_one() -> None:
+    bench = Bench()
+    for model in (A, B):
+        await bench.swap(model)
+    asking, answer = asyncio.Event(), asyncio.Event()
+    engine = bench.engines[A]
+    capacity = await engine.capacity()
+
+    async def late() -> EngineCapacity:
+        asking.set()
+        await answer.wait()
+        return capacity
+
+    engine.capacity = late  # type: ignore[method-assign]  # it answers when the test says so
+    swap = asyncio.create_task(bench.host.swap(A))
+    await asking.wait()
+    engine.dead.set_result("killed by signal 9")
+    for _ in range(5):  # its watch reaches the lock
+        await asyncio.sleep(0)
+    answer.set()
+    assert (await swap).state is EngineState.AWAKE
+    await until(lambda: bench.calls[-1] == "stop a")
+    assert bench.host.engine() is None
+    assert bench.changes[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="killed by signal 9")
+
+
+async def test_an_engine_without_a_client_is_not_the_awake_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    await bench.swap(A)
+
+    def gone(engine: FakeEngine) -> FakeEngine:
+        raise EngineUnavailableError(f"engine {engine.name} is not running")
+
+    monkeypatch.setattr(FakeEngine, "engine", property(gone))
+    assert bench.host.engine() is None
+
+
 async def test_closing_lets_go_of_every_engine() -> None:
     bench = Bench()
     await bench.swap(A)

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from qlm.agents.core.costs.host_memory import ASLEEP_AS, HostMemory
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
+from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
@@ -141,7 +142,12 @@ class ModelHost:
 
     def engine(self) -> Engine | None:
         """Return the client of the awake engine, if any."""
-        return None if self._awake is None else self._engines[self._awake].engine
+        if self._awake is None:
+            return None
+        try:
+            return self._engines[self._awake].engine
+        except EngineUnavailableError:  # it has ended, which is about to be reported
+            return None
 
     async def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> EngineChanged:
         """Put the awake engine to sleep, and wake or start that of `model`."""
@@ -249,9 +255,13 @@ class ModelHost:
     def _prefetched(self, requested: ModelId | None = None, *, refused: bool = False) -> WeightsPrefetched:
         return WeightsPrefetched(models=tuple(self._memory.prefetched), requested=requested, refused=refused)
 
-    async def _stop(self, model: ModelId) -> None:
+    def _not_awake(self, model: ModelId) -> None:
+        """Let it be the awake one no more, if it is."""
         if self._awake == model:
             self._awake = None
+
+    async def _stop(self, model: ModelId) -> None:
+        self._not_awake(model)
         watch = self._failure_watches.pop(model, None)
         if watch is not None:
             await end_tasks([watch])
@@ -290,10 +300,10 @@ class ModelHost:
                 await asyncio.sleep(WATCH_AGAIN_S)
 
     async def _fail(self, model: ModelId, reason: str) -> None:
-        if self._awake == model:
-            # Before the lock is taken: no generation may start on it meanwhile.
-            self._awake = None
+        # Before the lock is taken: no generation may start on it meanwhile.
+        self._not_awake(model)
         async with self._swapping:
+            self._not_awake(model)  # a swap may have made it the awake one before it let go of the lock
             self._failure_watches.pop(model, None)
             await self._end(model)
             self._memory.gone(model)

@@ -216,7 +216,7 @@ class InstanceStatus:
         staged: The same by class; empty from older agents.
         answers: Lengths of its unfinished answers; empty from older agents.
         prompts: Prompts of the latest answers and what of them was cached; empty from older agents.
-        kv_used_tokens: Tokens of KV cache in use by its ledger.
+        kv_used_tokens: Tokens of KV cache in use by its ledger, without requests of a pool that only wait.
         work: Work of the awake engine so far.
         operations: Operations in this session; empty from older agents.
         draining: True if it takes no new work.

@@ -169,7 +169,7 @@ class Agent:
             staged=requests.ready_work(),
             answers=requests.open_answers(),
             prompts=state.stats.prompts.report(),
-            kv_used_tokens=requests.kv.tokens,
+            kv_used_tokens=requests.kv.tokens_in_batch,
             work=ServedWork() if engines.active is None else state.stats.work.work(),
             operations=state.stats.operations.stats(),
             draining=state.draining,

@@ -117,6 +117,17 @@ class KvLedger:
         return self.running if self.running < self.seqs_max else self.seqs_max
 
     @property
+    def tokens_in_batch(self) -> int:
+        """Tokens of KV cache in use.
+
+        Which requests of a pool in the engine are in its batch, the engine alone knows: each counts as their
+        mean, and together they take no more than there is.
+        """
+        if not self.pool_in_engine or not self.running:
+            return self.tokens
+        return min(self._blocks_max * self.block_tokens, round(self.tokens * self.in_batch / self.running))
+
+    @property
     def overcommitted(self) -> int:
         """Requests in the engine beyond its batch slots and its pool."""
         return max(0, self.running - self.seqs_max - self.pool)

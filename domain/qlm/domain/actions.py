@@ -120,9 +120,15 @@ class ForwardMessage:
 
 @value
 class RenewDelivery:
-    """Renew a delivery before the broker's acknowledgement timeout, through the agent's hold queue."""
+    """Renew a delivery before the broker's acknowledgement timeout, through the agent's hold queue.
+
+    Attributes:
+        delivery: The delivery.
+        other: A second message of its request, which the next action acknowledges: kept if this fails.
+    """
 
     delivery: Delivery
+    other: Delivery | None = None
 
 
 @value

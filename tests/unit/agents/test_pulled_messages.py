@@ -101,7 +101,10 @@ def test_a_demoted_request_keeps_a_message_when_that_of_its_former_class_comes_a
     again = PulledMessage(delivery=delivery_of(former, 1), request=former)
     actions = bench.send(Pulled(group=None, limit=0, messages=(again,)))
     steps = [action for action in actions if isinstance(action, RenewDelivery | Ack)]
-    assert steps == [RenewDelivery(delivery=delivery_of(late)), Ack(delivery=again.delivery)]
+    assert steps == [
+        RenewDelivery(delivery=delivery_of(late), other=again.delivery),
+        Ack(delivery=again.delivery),
+    ]
 
 
 def test_messages_leased_elsewhere_do_not_reduce_the_count_of_their_group() -> None:

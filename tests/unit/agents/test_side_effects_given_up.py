@@ -210,11 +210,20 @@ async def test_the_second_message_of_a_request_is_kept_if_the_first_cannot_be_re
     await bench.own.ack(first)  # its channel was lost, and the second is the same message again
     bench.errors["publish"] = KeyError("x")
     for effect in (
-        RenewDelivery(delivery=first),
+        RenewDelivery(delivery=first, other=second),
         Ack(delivery=second),
         Ack(delivery=bench.leased[SPARED.id][0]),
     ):
         bench.effects.put(effect)
+    await asyncio.wait_for(bench.effects.finished(), 10)
+    await bench.close_agent()
+    assert await bench.waiting() == [HIT.id]
+
+
+async def test_a_renewal_that_fails_keeps_no_message_of_another_request(bench: Bench) -> None:
+    bench.errors["publish"] = KeyError("x")
+    bench.effects.put(RenewDelivery(delivery=bench.leased[HIT.id][0]))
+    bench.effects.put(Ack(delivery=bench.leased[SPARED.id][0]))
     await asyncio.wait_for(bench.effects.finished(), 10)
     await bench.close_agent()
     assert await bench.waiting() == [HIT.id]

@@ -175,7 +175,8 @@ def _duplicate(tracked: TrackedRequest, message: PulledMessage, now_ns: int) -> 
     claim, was_late, is_late = tracked.claim, tracked.request.cls.late, message.request.cls.late
     if was_late and not is_late:
         # Our delivery may be lost, and its message moved to this queue by the controller: publish it again.
-        return [RenewDelivery(delivery=claim.delivery), Ack(delivery=message.delivery)]
+        other = message.delivery
+        return [RenewDelivery(delivery=claim.delivery, other=other), Ack(delivery=other)]
     if is_late and not was_late:
         tracked.request = replace(tracked.request, cls=tracked.request.cls.missed())
     duplicate, claim.delivery, claim.delivered_ns = claim.delivery, message.delivery, now_ns

@@ -53,7 +53,7 @@ class SideEffects:
         self._effects: asyncio.Queue[SideEffect] = asyncio.Queue()
         self._published = False
         self._tries = 0
-        self._unrenewed = False
+        self._kept: Delivery | None = None
         self._broken: set[type[SideEffect]] = set()
         self._reported: set[type[SideEffect]] = set()
         self._services: Services[Awaitable[object]] = Services(
@@ -89,11 +89,10 @@ class SideEffects:
 
     async def _executed(self, effect: SideEffect) -> bool:
         """Execute one effect; False if it must be retried."""
-        if self._unrenewed and isinstance(effect, Ack):
+        kept, self._kept = self._kept, None
+        if kept is not None and isinstance(effect, Ack) and effect.delivery == kept:
             # Of two messages of a request one was to be renewed, and perhaps it is lost: keep the other.
-            self._unrenewed = False
             return True
-        self._unrenewed = False
         try:
             for call in calls(effect, self._instance, self._services):
                 await self._unless_damaged(effect, call)
@@ -132,8 +131,8 @@ class SideEffects:
                 case Demote(request=request, epoch=epoch, why=why):
                     # It waits without a message that can be pulled: the controller ends it as `output_lost`.
                     await self._services.release(request.id, epoch, why)
-                case RenewDelivery():
-                    self._unrenewed = True
+                case RenewDelivery(other=other):
+                    self._kept = other
         except Exception as error:
             if not self._is_away(effect, error):
                 raise

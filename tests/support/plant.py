@@ -116,6 +116,9 @@ class ScriptedEngine:
         await self.prepares.wait()
         self.media[call.call_id] = media
 
+    def forget(self, call_id: str) -> None:
+        """Keep them, for the test to see."""
+
     async def abort(self, call_ids: Sequence[str]) -> None:
         self.aborts += 1
         if self.abort_fails:

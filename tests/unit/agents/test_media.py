@@ -1,5 +1,6 @@
 """Prompts with images: an agent takes them from the store, and vLLM gets its own tensors with our places."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import orjson
 import pytest
 
 from qlm.agents.core.events import Progress
+from qlm.agents.engines.vllm.client import VllmEngine
 from qlm.agents.engines.vllm.media import features_of, render_body
 from qlm.domain.errors import (
     EngineGarbledError,
@@ -17,11 +19,12 @@ from qlm.domain.errors import (
 )
 from qlm.domain.formats.media import Media, Placeholder, encode_media, media_digest
 from qlm.domain.outcome import Outcome
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 from support.agent_world import World
 from support.flaky import until
 from support.pictures import GREEN, RED, data_url
-from support.plant import M, Plant, plant
+from support.plant import M, Plant, ScriptedEngine, plant
 from support.requests import a_request
 
 PARTS = [{"type": "image_url", "image_url": {"url": data_url(each)}} for each in (RED, GREEN)]
@@ -118,6 +121,40 @@ async def test_media_that_are_lost_end_their_request_alone(tmp_path: Path, store
         await until(it.all_ended)
         assert await it.outcome(it.requests[1].id) is Outcome.LENGTH
         assert [call.sampling.media for call in it.engines[M].calls] == [""]
+
+
+async def test_a_call_that_is_aborted_as_soon_as_it_is_prepared_leaves_no_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of images take megabytes, and its engine's client lives for weeks."""
+    held = dict[str, bytes]()
+
+    async def prepare(engine: ScriptedEngine, call: EngineCall, media: bytes) -> None:
+        held[call.call_id] = media
+        (task,) = it.runner._generations._tasks.values()
+        asyncio.get_running_loop().call_soon(task.cancel)
+
+    def forget(engine: ScriptedEngine, call_id: str) -> None:
+        forgotten.append(call_id)
+        held.pop(call_id, None)
+
+    forgotten = list[str]()
+    monkeypatch.setattr(ScriptedEngine, "prepare", prepare)
+    monkeypatch.setattr(ScriptedEngine, "forget", forget)
+    async with plant(tmp_path) as it:
+        await accept(it, with_media())
+        await until(lambda: forgotten)
+        assert not held
+        assert it.engines[M].calls == [], "it never came to the engine"
+
+
+async def test_the_client_forgets_the_tensors_of_a_call() -> None:
+    engine = VllmEngine("http://127.0.0.1:1", "m", seqs_max=1)
+    engine._features |= {"c": b"tensors", "d": b"others"}
+    engine.forget("c")
+    engine.forget("unknown")
+    assert engine._features == {"d": b"others"}
+    await engine.close()
 
 
 def rendered(**changed: Any) -> bytes:

@@ -257,6 +257,9 @@ class Generations:
         except Exception as error:
             self._faults.note(log, error, "%s: a generation failed", self._instance)
             raise EngineGarbledError(f"the generation failed: {error!r}") from error
+        finally:
+            if call.sampling.media and isinstance(engine, MediaEngine):
+                engine.forget(call.call_id)  # a call aborted as soon as it was prepared is never pushed
 
 
 async def _fail(error: Exception) -> None:

@@ -139,3 +139,7 @@ class MediaEngine(Protocol):
             EngineRefusedError: The engine cannot read them.
         """
         ...
+
+    def forget(self, call_id: str) -> None:
+        """Drop what `prepare` has kept of a call that is over; it may never have been generated."""
+        ...

@@ -133,11 +133,8 @@ class VllmEngine:
         Returns:
             The last chunk; None if the generation was aborted while it waited.
         """
-        try:
-            with naming(call.sampling.adapter):
-                return await self._push_scored(call, take)
-        finally:
-            self._features.pop(call.call_id, None)
+        with naming(call.sampling.adapter):
+            return await self._push_scored(call, take)
 
     async def prepare(self, call: EngineCall, media: bytes) -> None:
         """Let the engine make tensors of the media of a call, of few calls at a time: they are large."""
@@ -146,6 +143,10 @@ class VllmEngine:
             with naming(call.sampling.adapter):
                 answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
             self._features[call.call_id] = await asyncio.to_thread(features_of, media, answer)
+
+    def forget(self, call_id: str) -> None:
+        """Drop the tensors of a call that is over."""
+        self._features.pop(call_id, None)
 
     async def _push_scored(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         if call.prompt_logprobs is None:

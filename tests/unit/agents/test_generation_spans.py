@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from qlm.agents.shell.tracing import GENERATION_SPAN, QUEUE_SPAN
+from qlm.agents.shell.tracing import GENERATION_SPAN, QUEUE_SPAN, GenerationSpan
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.ports.tracing import SpanKind
+from qlm.domain.sampling import Sampling
 from support.plant import M, plant
 from support.requests import a_request
 from support.spans import Spans, failed
@@ -48,3 +51,20 @@ async def test_a_generation_that_breaks_off_ends_and_the_next_goes_on_in_the_sam
     assert (reported[0]["qlm.outcome"], failed(first)) in (("lost", "connection reset"), ("abort", None))
     assert (reported[1]["qlm.outcome"], failed(second)) == ("length", None)
     assert {each["qlm.instance"] for each in reported} == {"i"}
+
+
+@pytest.mark.parametrize(
+    ("finish", "error"),
+    [
+        *((finish, "why it failed") for finish in ("refused", "lost", "garbled", "media_lost")),
+        *((finish, None) for finish in ("stop", "length", "abort")),
+    ],
+)
+def test_a_generation_without_a_good_end_is_traced_as_failed(
+    made: Spans, finish: str, error: str | None
+) -> None:
+    span = made.tracer.begin(GENERATION_SPAN, kind=SpanKind.CLIENT, parent="", at_ns=1, attributes={})
+    call = EngineCall(call_id="c", prompt_ids=(1,), sampling=Sampling(max_tokens=1))
+    GenerationSpan(call, span, 1).end(finish, "why it failed", 2)
+    (ended,) = made.ended(GENERATION_SPAN)
+    assert failed(ended) == error

@@ -26,6 +26,7 @@ from qlm.domain.ports.tracing import (
 
 QUEUE_SPAN: Final = "qlm.queue"
 GENERATION_SPAN: Final = "qlm.generation"
+_FAILED: Final = frozenset({"refused", "lost", "garbled", "media_lost"})
 _NS_PER_S: Final = 1e9
 
 
@@ -56,8 +57,7 @@ class GenerationSpan:
         )
         if self._first_ns is not None:
             self._span.note({FIRST_TOKEN_S: (self._first_ns - self._began_ns) / _NS_PER_S})
-        failed = finish in ("refused", "lost")
-        self._span.end(now_ns, (detail or finish) if failed else "")
+        self._span.end(now_ns, (detail or finish) if finish in _FAILED else "")
 
 
 def begin_generation(

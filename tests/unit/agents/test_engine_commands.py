@@ -82,6 +82,11 @@ def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
     assert command.argv[command.argv.index("--max-num-batched-tokens") + 1] == "512"
     assert command.argv[:3] == ("vllm", "serve", "/nowhere")
     assert {"--enable-scale-out", "--enforce-eager"} <= set(command.argv)
+    own = VllmSettings(
+        model="/nowhere", served_model_name="m", port=8100, extra=("--no-disable-uvicorn-access-log",)
+    )
+    argv = vllm_command(own).argv
+    assert argv.index("--disable-uvicorn-access-log") < argv.index(own.extra[0]), "the operator's counts"
     assert "--enable-sleep-mode" not in command.argv
     assert "None" not in command.argv
     assert command.env["VLLM_SERVER_DEV_MODE"] == "1"

@@ -121,6 +121,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         settings.model,
         "--enable-scale-out",
         "--enable-prompt-tokens-details",
+        "--disable-uvicorn-access-log",  # it would have a line for each request and each health probe
         switch,
     ]
     env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONFAULTHANDLER": "1"}

@@ -20,12 +20,22 @@ log = logging.getLogger("qlm.agents")
 _POLL_S: Final = 0.1
 _GUARD_S: Final = 10.0
 """Time in which a guard kills its engine; one that stands still is killed, and the kernel ends the engine."""
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Size from which on a log is set aside at the next start of its engine."""
+
 _TAIL_BYTES: Final = 16_384
 _TAIL_LINES: Final = 40
 
 
 OWN_PREFIXES: Final = ("QLM_", "RAY_AUTH_TOKEN")
 """Beginnings of the names of variables with secrets of the deployment: of QLM itself, and of its Ray."""
+
+
+def set_aside(log_file: Path) -> None:
+    """Rename a log that is too long, with `.1` after its name, in place of the one before."""
+    with contextlib.suppress(OSError):  # there is none yet; or it goes on in this one
+        if log_file.stat().st_size > LOG_BYTES_MAX:
+            log_file.replace(log_file.with_name(f"{log_file.name}.1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class EngineProcess:
         env: Variables added to the agent's own, of which the engine gets all but those of QLM, the token of
             Ray, and those withheld: the addresses of broker and store have passwords.
         withheld: Names of further variables with secrets of the deployment.
-        log_file: Receives the engine's output; appended to.
+        log_file: Receives the engine's output; appended to, or if it is long, begun anew beside its `.1`.
         state_folder: Folder in which later agents find orphans; one for all agents of a machine.
     """
 
@@ -82,6 +92,7 @@ class EngineProcess:
             raise RuntimeError(f"engine {self.name} was started already")
         self._state_file.parent.mkdir(parents=True, exist_ok=True)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        set_aside(self.log_file)
         with self.log_file.open("ab") as log:
             self._guard = await asyncio.create_subprocess_exec(
                 sys.executable, "-IS", str(guard.__file__), str(self._state_file), self._marker, "--",

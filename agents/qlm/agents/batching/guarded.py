@@ -1,16 +1,19 @@
 """A batch policy whose faults end no request."""
 
 from collections.abc import Callable
-from math import isfinite
+from typing import Final
 
 from qlm.agents.batching.decision import BatchPolicy, Decision
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
 from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.view import View
 
+LONGEST_S: Final = 1e9
+"""Largest time of a decision: whole nanoseconds of it can be added to any clock."""
+
 
 class GuardedPolicy:
-    """A policy for a live engine: where it raises, first come, first served decides instead.
+    """A policy for a live engine: where it raises or gives no decision, first come, first served decides.
 
     Simulations use policies without this guard, so that a fault is seen.
 
@@ -24,23 +27,38 @@ class GuardedPolicy:
         self._report = report
 
     def decide(self, view: View) -> Decision:
-        """Return the policy's decision; one without a time for the next if that time is no number."""
+        """Return the policy's decision; one without a time for the next if that time is no usable number."""
         try:
-            decision = self._policy.decide(view)
+            return _sound(self._policy.decide(view))
         except Exception:  # whatever it is: the engine's requests go on
             self._report()
             return self._fallback.decide(view)
-        if decision.again_s is not None and not isfinite(decision.again_s):
-            return decision._replace(again_s=None)
-        return decision
 
     def room(self, view: View) -> int:
         """Return the policy's room."""
         try:
-            return self._policy.room(view)
+            return int(self._policy.room(view))
         except Exception:  # as in `decide`
             self._report()
             return self._fallback.room(view)
+
+
+def _sound(decision: Decision) -> Decision:
+    """Return a decision of exactly the declared types, each request once, that a host can apply.
+
+    Raises:
+        Exception: It cannot be read as one.
+    """
+    again_s = decision.again_s
+    if again_s is not None:
+        again_s = float(again_s) if abs(again_s) <= LONGEST_S else None
+    return Decision(
+        run=tuple(dict.fromkeys(decision.run)),
+        hold=frozenset(decision.hold),
+        recompute=frozenset(decision.recompute),
+        skips=bool(decision.skips),
+        again_s=again_s,
+    )
 
 
 def guarded_policy(name: str, log_exception: Callable[[str], object]) -> GuardedPolicy:

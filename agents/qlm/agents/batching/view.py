@@ -46,7 +46,7 @@ class Machine(NamedTuple):
 
     Attributes:
         iteration: Coefficients of the duration of an iteration.
-        kv_blocks: KV blocks in all.
+        kv_blocks: KV blocks in all; one that several requests share counts for each.
         free_blocks: KV blocks that no request has, and that are not being written to host memory.
         block_tokens: Tokens per KV block.
         seqs_max: Batch slots.

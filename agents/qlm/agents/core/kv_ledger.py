@@ -1,4 +1,8 @@
-"""The KV ledger: KV-cache usage of the agent's requests in the engine, exact from their progress."""
+"""The KV ledger: KV-cache usage of the agent's requests in the engine, exact from their progress.
+
+Without shared prefixes, that is: blocks that the engine's prefix cache lets requests share count for each of
+them, so that an engine whose prompts begin alike is filled less than it could be.
+"""
 
 import sys
 from collections.abc import Iterable

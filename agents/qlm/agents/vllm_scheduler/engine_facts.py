@@ -1,5 +1,6 @@
 """What a vLLM 0.32 scheduler and its requests say about themselves, in the terms of a `View`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from qlm.agents.batching.view import Machine, Place
@@ -8,15 +9,21 @@ from qlm.agents.vllm_scheduler.views import EngineRow
 from qlm.rct_estimator.profiles.iteration import IterationTime
 
 
-def machine_of(scheduler: Any, iteration: IterationTime, link_bytes_per_s: float) -> Machine:
-    """Return the engine as policies see it."""
-    config = scheduler.kv_cache_config
+def machine_of(
+    scheduler: Any, rows: Iterable[EngineRow], iteration: IterationTime, link_bytes_per_s: float
+) -> Machine:
+    """Return the engine as policies see it.
+
+    Requests that share a prefix have the same blocks, and each counts them as its own. As policies add up,
+    the engine then has as many more: else they would preempt requests that are inside and fit.
+    """
+    config, free = scheduler.kv_cache_config, free_blocks(scheduler)
     cache_bytes = sum(tensor.size for tensor in config.kv_cache_tensors)
     shards = scheduler.parallel_config.tensor_parallel_size
     return Machine(
         iteration=iteration,
-        kv_blocks=_kv_blocks(scheduler),
-        free_blocks=free_blocks(scheduler),
+        kv_blocks=max(_kv_blocks(scheduler), sum(row.blocks for row in rows) + free),
+        free_blocks=free,
         block_tokens=scheduler.block_size,
         seqs_max=scheduler.max_num_active_reqs,
         batched_tokens_max=scheduler.max_num_scheduled_tokens,

@@ -107,8 +107,9 @@ class PolicyHost:
 
     def _decide(self, now_s: float) -> None:
         scheduler = self._scheduler
-        machine = machine_of(scheduler, self._learned.iteration, self._link_bytes_per_s)
-        view = view_of(now_s, self._rows(), machine, self._learned)
+        rows = self._rows()
+        machine = machine_of(scheduler, rows, self._learned.iteration, self._link_bytes_per_s)
+        view = view_of(now_s, rows, machine, self._learned)
         self._changed = False
         self._levers = levers(self._policy.decide(view), view)
         # Who stands last is given up first when blocks run out.

@@ -17,10 +17,10 @@ from qlm.agents.batching.guarded import GuardedPolicy
 from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objective_of
 from qlm.agents.batching.view import Place
 from qlm.agents.vllm_scheduler.counters import Counters
-from qlm.agents.vllm_scheduler.engine_facts import free_blocks, machine_of, needed_blocks, row_of, used_tokens
-from qlm.agents.vllm_scheduler.engine_levers import hold, preempt
+from qlm.agents.vllm_scheduler.engine_facts import machine_of, row_of, used_tokens
+from qlm.agents.vllm_scheduler.engine_levers import Arrangement, hold, preempt
 from qlm.agents.vllm_scheduler.learned import Learned
-from qlm.agents.vllm_scheduler.levers import Levers, levers, open_part
+from qlm.agents.vllm_scheduler.levers import Levers, levers
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.agents.vllm_scheduler.streamed import StreamedRequest
 from qlm.agents.vllm_scheduler.views import EngineRow, view_of
@@ -48,6 +48,7 @@ class PolicyHost:
         self._learned = Learned(settings.iteration)
         self._streams: dict[str, StreamedRequest] = {}
         self._levers = Levers((), {}, frozenset(), False, 0.0)
+        self._arrangement = Arrangement(scheduler, self._ours)
         self._changed = False
         self._begun: deque[tuple[object, float]] = deque()
         self._computed_s = 0.0
@@ -69,7 +70,7 @@ class PolicyHost:
                 with self.counters.decision():
                     self._decide(now_s)
             self._pull(now_s)
-        self._arrange()
+        self._arrangement.follow(self._levers)
 
     def scheduled(self, output: object, began_s: float) -> None:
         """Note when an iteration began."""
@@ -144,19 +145,6 @@ class PolicyHost:
         self._learned.preemptions += preempted
         self.counters.preemptions += preempted
         self.counters.holds += hold(self._scheduler, self._levers.hold)
-
-    def _arrange(self) -> None:
-        """Let vLLM see what is its own, then what the policy wants; the others wait behind the gate."""
-        scheduler = self._scheduler
-        if not len(scheduler.waiting):
-            return
-        seen = [request for request in scheduler.waiting if not self._ours(request)]
-        parked = {request.request_id: request for request in scheduler.waiting if self._ours(request)}
-        needed = ((id, needed_blocks(scheduler, request)) for id, request in parked.items())
-        free, skips = free_blocks(scheduler), self._levers.skips
-        for id in open_part(needed, self._levers.order, free, skips=skips):
-            seen.append(parked.pop(id))
-        scheduler.waiting.arrange(seen, list(parked.values()))
 
     # --- what it learns
 

@@ -1,5 +1,7 @@
 """Arguments of vLLM that are refused when the configuration is read."""
 
+import re
+
 import pytest
 
 from qlm.agents.engines.refused_arguments import REFUSED, check_extra_args
@@ -50,6 +52,27 @@ def test_other_arguments_are_passed_on(words: list[str]) -> None:
 def test_the_error_names_what_to_use_instead(word: str, instead: str) -> None:
     with pytest.raises(ValueError, match=f"expected {instead}"):
         check_extra_args(["--seed", "0", word])
+
+
+@pytest.mark.parametrize(
+    ("word", "flag"),
+    [
+        ("--max-num-seq", "--max-num-seqs"),
+        ("--max_num_s=8", "--max-num-seqs"),
+        ("--max-model", "--max-model-len"),
+        ("--scheduler", "--scheduler-cls"),
+        ("--served", "--served-model-name"),
+    ],
+)
+def test_a_flag_that_vllm_completes_is_refused_like_the_whole_one(word: str, flag: str) -> None:
+    expected = re.escape(f"has {word!r} (short for {flag}) in extra_args; expected {REFUSED[flag]}")
+    with pytest.raises(ValueError, match=expected):
+        check_extra_args(["--seed", "0", word])
+
+
+@pytest.mark.parametrize("word", ["--", "--max-num", "--reasoning-p"])
+def test_a_flag_that_may_be_short_for_several_is_left_to_vllm(word: str) -> None:
+    check_extra_args([word])
 
 
 def test_the_configuration_names_file_and_section() -> None:

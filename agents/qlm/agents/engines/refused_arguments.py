@@ -62,8 +62,17 @@ def check_extra_args(words: Sequence[str]) -> None:
         ValueError: There is one; the message names it and what to do instead.
     """
     for word in words:
-        if word.startswith("--") and (instead := REFUSED.get(flag_of(word))) is not None:
-            raise ValueError(f"has {word!r} in extra_args; expected {instead}")
+        if word.startswith("--") and (flag := _refused(flag_of(word))) is not None:
+            short = "" if flag == flag_of(word) else f" (short for {flag})"
+            raise ValueError(f"has {word!r}{short} in extra_args; expected {REFUSED[flag]}")
+
+
+def _refused(flag: str) -> str | None:
+    """Return the refused flag that vLLM reads it as; one that may be short for several, it refuses itself."""
+    if flag in REFUSED:
+        return flag
+    meant = [each for each in REFUSED if each.startswith(flag)]
+    return meant[0] if len(meant) == 1 else None
 
 
 def flag_of(word: str) -> str:

@@ -29,7 +29,8 @@ def begin_reader(readers: ReaderColumns, row: int, arrival_s: float, objective: 
 def call_objective(request: RequestMetadata, shown: int) -> CallObjective:
     """Return the objective of a request that continues after `shown` output tokens.
 
-    A time per output token is a reader of that pace. A deadline of the whole answer may come beside it.
+    A time per output token is a reader of that pace. A deadline of the whole answer may come beside it. The
+    tokens shown count as in time: when their reader got them is not known here.
     """
     slo, ttft_s, tokens_per_s, deadline_ns = request.slo, inf, inf, None
     match slo:

@@ -14,6 +14,7 @@ import pytest
 from grpc import aio
 
 from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.outcome import Outcome
 from qlm.gateway.http.app import app_of, create_app
 from qlm.gateway.http.server import QuietServer, create_server, stop_serving
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
@@ -221,3 +222,30 @@ async def test_a_stream_over_grpc_has_the_grace_though_nobody_waits_over_http(cl
         cluster.agent.go.set()
         assert (await stream.read(call)).text == ANSWER
         await asyncio.wait_for(asyncio.gather(ending, closing), LONG_S / 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", COMPLETION | {"stop": " three", "max_tokens": 300}),
+        ("responses", {"model": "emulated", "input": "Hi", "stop": " three", "background": True}),
+    ],
+)
+async def test_a_request_in_the_background_ends_at_its_stop_string_at_another_gateway(
+    cluster: Cluster,
+    served: ServedGateway,
+    other: str,
+    http: httpx.AsyncClient,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    cluster.agent.answer = lambda request: b"one two three " * 20
+    cluster.agent.pause_at = 3
+    made = await http.post(f"{served.url}/v1/{path}", json=body, headers={"prefer": "respond-async"})
+    id = made.json()["id"]
+    looked_at = f"{other}/v1/{'requests' if path == 'completions' else path}/{id}"
+    await until(lambda: cluster.agent.leased)
+    await served.stop()
+    assert (await http.get(looked_at)).json()["status"] in ("queued", "running", "in_progress")
+    cluster.agent.pause_at = 60
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])

@@ -52,6 +52,16 @@ async def test_each_end_of_a_response_in_the_background_is_reported(world: World
         assert headers["Content-Type"] == "application/json"
 
 
+async def test_an_answer_that_went_on_after_its_stop_string_is_reported_as_completed(world: World) -> None:
+    agent = world.cluster.agent
+    client = await world.gateway(webhooks(world.receiver.url))
+    agent.answer, agent.deaf = lambda request: b"one two three " * 20, True
+    made = await client.responses.create(**ASKED, extra_body={"stop": " three"}, max_output_tokens=100)
+    await until(lambda: world.receiver.events)
+    assert list(agent.ended.values()) == [Outcome.LENGTH]
+    assert world.receiver.ids_of("response.completed") == [made.id]
+
+
 async def test_a_response_whose_client_waits_is_not_reported(world: World) -> None:
     client = await world.gateway(webhooks(world.receiver.url))
     await client.responses.create(**ASKED | {"background": False})

@@ -22,6 +22,7 @@ from qlm.gateway.sessions.families.members import members_of, other_members, sto
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
 from qlm.gateway.sessions.resume import resume
+from qlm.gateway.sessions.unattended import match_stops
 
 OFFSET_MAX: Final = 2**31
 _DIGITS_MAX: Final = 20
@@ -33,6 +34,8 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     headers = {"x-request-id": record.metadata.id}
     members = await members_of(gateway.store, record)
     if (running := next((each for each in members if each.outcome is None), None)) is not None:
+        for each in members:
+            match_stops(gateway.hub, each)
         status = cast("RequestAnswer", _status(gateway, running))
         status["id"] = record.metadata.id
         return Json(status, headers)

@@ -37,6 +37,7 @@ from qlm.gateway.sessions.lookup import final_answer, known_request
 from qlm.gateway.sessions.queue_listing import list_queues
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.subscription import Subscription
+from qlm.gateway.sessions.unattended import match_stops
 
 SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
@@ -116,6 +117,7 @@ class QlmService(QlmServicer):
         record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
         if record.outcome is None:
+            match_stops(self._gateway.hub, record)
             return pb.GetResponse(request=self._status(record))
         final = await final_answer(self._gateway, record)
         ended = replace(record, outcome=final.outcome)

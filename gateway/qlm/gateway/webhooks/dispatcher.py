@@ -14,6 +14,7 @@ from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.webhooks.backoff import pause_s
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_id, event_type
+from qlm.gateway.webhooks.seen import as_seen
 from qlm.gateway.webhooks.sender import Result, Sender
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Dispatcher:
             if self._gateway.clock.now_ns() >= self._until_ns(event):
                 await self._drop(event)
             else:
+                event = await as_seen(self._gateway, event)
                 await self._settle(event, await self._attempts(event))
         except Exception as error:
             self._gateway.faults.note(_log, error, "event of %s is sent again later", event.subject)

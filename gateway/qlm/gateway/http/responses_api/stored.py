@@ -18,6 +18,7 @@ from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.http.responses_api.shown import StoredResponse, events_of, known_response, response_now
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.resume import resume
+from qlm.gateway.sessions.unattended import match_stops
 
 _DIGITS_MAX: Final = 9
 
@@ -28,6 +29,8 @@ async def get_response(gateway: Gateway, request: HttpRequest) -> Json[ResponseO
     form = stream_form(lower_headers(request), default=default_form(gateway))
     after = _starting_after(request)
     if request.query_params.get("stream") != "true":
+        if found.record is not None:
+            match_stops(gateway.hub, found.record)
         return Json(await response_now(gateway, found), {"x-request-id": found.metadata.id})
     return await streamed(gateway, found, after, form)
 

@@ -366,3 +366,23 @@ def show(
                 got_ids.extend(action.token_ids)
                 finals.append(action)
     return seen
+
+
+def test_a_later_session_goes_on_from_when_the_output_came_to_an_earlier_one() -> None:
+    earlier, later = session(), session(shown=2)
+    earlier.handle(heard("abc", now_ns=1 * S))
+    later.handle(heard("abcd", now_ns=3 * S))
+    later.take_times(earlier, 4 * S)
+    assert (later.times.first_ns, later.times.last_ns) == (1 * S, 4 * S)
+    later.handle(heard("e", 4, now_ns=5 * S))
+    assert (later.times.first_ns, later.times.last_ns) == (1 * S, 5 * S)
+
+
+def test_tokens_whose_time_an_earlier_session_knew_have_no_other_one() -> None:
+    earlier, later = session(), session()
+    earlier.handle(heard("abc", now_ns=1 * S))
+    later.take_times(earlier, 2 * S)
+    later.handle(heard("ab", now_ns=3 * S))
+    assert later.times.last_ns == 1 * S
+    later.handle(heard("cd", 2, now_ns=4 * S))
+    assert later.times.last_ns == 4 * S

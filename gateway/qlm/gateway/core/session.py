@@ -97,6 +97,7 @@ class Session:
         self._mode = mode
         self._timing = timing
         self._shown = shown
+        self._timed = shown
         self._sent = 0 if replays else shown
         self._ids: list[int] = []
         self._logprobs = logged_logprobs(metadata)
@@ -126,6 +127,11 @@ class Session:
     def text(self) -> AnswerText:
         """The text of the answer so far."""
         return self._text
+
+    def take_times(self, earlier: "Session", now_ns: int) -> None:
+        """Take over when the output of the request came to an earlier session on it."""
+        self.times, self._timed = earlier.times, earlier._timed
+        self._time(now_ns)
 
     def handle(self, event: Event) -> Sequence[Action]:
         """Take an event; return the actions to perform, in order."""
@@ -189,7 +195,7 @@ class Session:
         # begin exactly where the shown tokens end.
         replayed = max(0, min(len(added), self._shown - len(self._ids)))
         self._ids.extend(added)
-        self.times.take(len(added) - replayed, now_ns)
+        self._time(now_ns)
         if replayed:
             self._text.feed(added[:replayed])
             added = added[replayed:]
@@ -200,6 +206,11 @@ class Session:
         if self._text.met:
             actions += [self._end(Outcome.STOP, ""), StopGeneration()]
         return actions
+
+    def _time(self, now_ns: int) -> None:
+        """Note that the tokens that are new have come."""
+        self.times.take(len(self._ids) - self._timed, now_ns)
+        self._timed = max(self._timed, len(self._ids))
 
     def _send(self, piece: str, now_ns: int, *, ends: bool) -> list[Action]:
         if self._mode is Mode.WHOLE or self._text.met:

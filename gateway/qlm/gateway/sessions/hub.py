@@ -1,8 +1,6 @@
 """The open subscriptions of a gateway: feeds them output and time, and carries out their actions."""
 
 import asyncio
-import heapq
-import itertools
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
@@ -42,7 +40,8 @@ from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.sessions.output_store import OutputStore
 from qlm.gateway.sessions.sink import Sink
-from qlm.gateway.sessions.subscription import NEVER_NS, Subscription, timing_of
+from qlm.gateway.sessions.subscription import Subscription, timing_of
+from qlm.gateway.sessions.timers import Timers
 from qlm.gateway.tokenizers.served_models import ServedModels
 
 _log = logging.getLogger(__name__)
@@ -94,8 +93,7 @@ class Hub:
         self._calls = calls
         self._admitted = admitted
         self._subscriptions: dict[RequestId, list[Subscription]] = {}
-        self._timers: list[tuple[int, int, Subscription]] = []
-        self._order = itertools.count()
+        self._timers = Timers()
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
         self._closed = False
@@ -142,7 +140,7 @@ class Hub:
         subscription = Subscription(session, sink, counts_in_metrics)
         self._subscriptions.setdefault(metadata.id, []).append(subscription)
         self._metrics.sessions.inc()
-        self._schedule(subscription)
+        self._timers.schedule(subscription)
         return subscription
 
     def attach(self, subscription: Subscription) -> None:
@@ -241,23 +239,9 @@ class Hub:
     async def _run_timers(self) -> None:
         while True:
             now_ns = self._clock.now_ns()
-            while self._timers and self._timers[0][0] <= now_ns:
-                due_ns, _, subscription = heapq.heappop(self._timers)
-                if due_ns != subscription.due_ns or subscription.session.over:
-                    continue  # an entry that a later one replaced
-                subscription.due_ns = NEVER_NS
-                if subscription.session.wake_ns <= now_ns:
-                    self._handle(subscription, Tick(now_ns))
-                else:
-                    self._schedule(subscription)
+            for subscription in self._timers.due(now_ns):
+                self._handle(subscription, Tick(now_ns))
             await asyncio.sleep(TICK_S)
-
-    def _schedule(self, subscription: Subscription) -> None:
-        # An earlier entry will look at the session anyway.
-        wake_ns = subscription.session.wake_ns
-        if wake_ns < subscription.due_ns:
-            subscription.due_ns = wake_ns
-            heapq.heappush(self._timers, (wake_ns, next(self._order), subscription))
 
     # --- events and actions
 
@@ -276,7 +260,7 @@ class Hub:
         if subscription.session.over:
             self.drop(subscription)
         else:
-            self._schedule(subscription)
+            self._timers.schedule(subscription)
 
     @staticmethod
     def _fail(subscription: Subscription, why: str) -> None:
@@ -297,11 +281,7 @@ class Hub:
             case StopGeneration():
                 self._spawn(self._output.cancel(subscription.metadata.id, Outcome.STOP))
             case CancelRequest(outcome=outcome, why=why):
-                if outcome is Outcome.CANCELLED and subscription.counts_in_metrics:
-                    metadata = subscription.metadata
-                    self._metrics.cancelled(metadata)
-                    self._spans.left(metadata.id, self._clock.now_ns(), outcome=str(outcome))
-                self._spawn(self._cancel_unless_watched(subscription, outcome, why))
+                self._leave(subscription, outcome, why)
             case _:
                 assert_never(action)
 
@@ -332,15 +312,31 @@ class Hub:
             self.drop(subscription)
         self._handle(subscription, event)
 
-    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome, why: str) -> None:
+    def _leave(self, subscription: Subscription, outcome: Outcome, why: str) -> None:
+        """End a request that its client has left, or whose output is lost, unless someone else watches it."""
+        counts = outcome is Outcome.CANCELLED and subscription.counts_in_metrics
+        id, now_ns = subscription.metadata.id, self._clock.now_ns()
+        others = [each for each in self._subscriptions.get(id, ()) if each is not subscription]
+        if not others:
+            if counts:
+                self._spans.left(id, now_ns, outcome=str(outcome))
+            self._spawn(self._cancel_unless_watched(subscription, outcome, why, counts=counts))
+        elif counts:
+            others[-1].count_for(subscription, now_ns)
+
+    async def _cancel_unless_watched(
+        self, subscription: Subscription, outcome: Outcome, why: str, *, counts: bool
+    ) -> None:
         id = subscription.metadata.id
-        if any(each is not subscription for each in self._subscriptions.get(id, ())):
-            return
         watchers = await self._output.unwatch(id)
-        # During the call the client may have resumed at this gateway.
-        if watchers == 0 and id not in self._subscriptions:
+        if (resumed := self._subscriptions.get(id)) is not None:  # during the call, at this gateway
+            if counts:
+                resumed[-1].count_for(subscription, self._clock.now_ns())
+        elif watchers == 0:
             await self._output.cancel(id, outcome, why)
             self._admitted.left(id)
+            if counts:
+                self._metrics.cancelled(subscription.metadata)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -43,6 +43,12 @@ class Subscription:
         """The request."""
         return self.session.metadata
 
+    def count_for(self, earlier: "Subscription", now_ns: int) -> None:
+        """Report the end of the request in place of an earlier subscription, which ends."""
+        self.counts_in_metrics = True
+        self.predicted_s = earlier.predicted_s
+        self.session.take_times(earlier.session, now_ns)
+
 
 def timing_of(limits: GatewayLimits, grace_s: float) -> Timing:
     """Return the intervals of a session whose client may be disconnected for `grace_s` seconds."""

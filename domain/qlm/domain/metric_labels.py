@@ -8,6 +8,9 @@ from qlm.domain.ids import ModelId
 INSTANCE_LABEL: Final = "qlm_instance"
 """Label for the name of an LLM serving instance; `instance` is what Prometheus calls a process."""
 
+CLASS_LABEL: Final = "slo_class"
+"""Label for an objective."""
+
 OTHER: Final = "other"
 """Label shared by all objectives beyond the limit."""
 

@@ -164,7 +164,9 @@ async def serve(
 
 
 def _totals(config: Config, roles: Roles) -> WorkerTotals | None:
-    return WorkerTotals() if roles.gateway and config.http.workers else None
+    if not (roles.gateway and config.http.workers):
+        return None
+    return WorkerTotals(config.limits.metric_classes_max)
 
 
 def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import OutputTimes
-from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
+from qlm.domain.metric_labels import CLASS_LABEL, LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.core.session_events import SendFinal
@@ -22,7 +22,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _TOKEN_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 _RATIO_BUCKETS: Final = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10)
-_LABELS: Final = ("model", "slo_class")
+_LABELS: Final = ("model", CLASS_LABEL)
 _NS_PER_S: Final = 1e9
 
 

@@ -32,6 +32,7 @@ from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.published import PublishedKind
+from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock
 from support.qlm_process import emulated
@@ -232,6 +233,31 @@ def test_counts_of_workers_that_ended_stay() -> None:
     assert exported() == [
         'qlm_gateway_accepted_total{model="m"} 4.0', "qlm_gateway_sessions 4.0", "qlm_store_up 1.0",
     ]  # fmt: skip
+
+
+def test_what_each_process_says_of_the_deployment_does_not_add_up() -> None:
+    totals, worker = WorkerTotals(), CollectorRegistry()
+    for registry in (totals, worker):
+        GatewayMetrics(100, registry).unprotected_listeners.set(1)
+    totals.put(1, families_of(worker))
+    assert "qlm_gateway_unprotected_listeners 1.0" in generate_latest(totals).decode().splitlines()
+
+
+def test_objectives_of_all_workers_have_a_bounded_number_of_labels() -> None:
+    totals = WorkerTotals(classes_max=2)
+    Counter("qlm_gateway_requests", "Ends", ("slo_class",), registry=totals).labels("a").inc()
+    for number, objectives in enumerate((("b", "c"), ("a", "d", "other"))):
+        worker = CollectorRegistry()
+        counter = Counter("qlm_gateway_requests", "Ends", ("slo_class",), registry=worker)
+        for each in objectives:
+            counter.labels(each).inc()
+        totals.put(number, families_of(worker))
+    totals.ended(0)
+
+    def counted(objective: str) -> float | None:
+        return totals.get_sample_value("qlm_gateway_requests_total", {"slo_class": objective})
+
+    assert [counted(each) for each in ("b", "c", "a", "d", "other")] == [1, 1, None, None, 4]
 
 
 def test_workers_need_the_embedded_queue_and_render_tiers_that_run_by_themselves() -> None:

@@ -1,10 +1,12 @@
 """The spans of requests: begun once, ended once, whatever becomes of the request."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.tracing import well_formed
 from qlm.domain.request import AnswerKind
@@ -16,7 +18,13 @@ from support.requests import a_request
 from support.spans import Spans, failed
 
 S = 1_000_000_000
+AWAY = ApiError(status=503, message="the queue is away", code="broker_unavailable")
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+class At5S:
+    def now_ns(self) -> int:
+        return 5 * S
 
 
 def an_attempt(**more: Any) -> Attempt:
@@ -83,11 +91,11 @@ def test_an_answer_that_ended_badly_is_a_failed_span(made: Spans) -> None:
 def test_a_request_that_was_not_queued_ends_its_span_once_with_the_error_of_its_client(made: Spans) -> None:
     spans, request = RequestSpans(made.tracer), a_request()
     spans.begin(request)
-    spans.not_queued(request.id)
-    spans.left(request.id, S, "no client waits for it any more")
-    error = ApiError(status=503, message="the queue is away", code="broker_unavailable")
     attempt = an_attempt(id=request.id)
-    spans.refused(attempt, error, 2 * S)
+    with spans.attempting(attempt, At5S()):
+        spans.not_queued(request.id, S, AWAY)
+        spans.left(request.id, S, "no client waits for it any more")
+        spans.refused(attempt, AWAY, 2 * S)
     (span,) = made.ended(SPAN)
     assert (failed(span), span.end_time) == ("the queue is away", 2 * S)
     (recorded,) = made.attributes(SPAN)
@@ -95,10 +103,34 @@ def test_a_request_that_was_not_queued_ends_its_span_once_with_the_error_of_its_
     assert (recorded["gen_ai.request.id"], recorded["qlm.outcome"]) == (request.id, "refused")
 
 
+@pytest.mark.parametrize("attempt", [None, an_attempt(id=RequestId("the first of the family"))])
+def test_a_request_that_is_no_attempt_of_its_own_ends_its_span_where_it_was_not_queued(
+    made: Spans, attempt: Attempt | None
+) -> None:
+    spans, request = RequestSpans(made.tracer), a_request()
+    spans.begin(request)
+    with contextlib.nullcontext() if attempt is None else spans.attempting(attempt, At5S()):
+        spans.not_queued(request.id, S, AWAY)
+    (span,) = made.ended(SPAN)
+    assert (failed(span), span.end_time) == ("the queue is away", S)
+    (recorded,) = made.attributes(SPAN)
+    assert (recorded["error.type"], recorded["qlm.outcome"]) == ("broker_unavailable", "refused")
+
+
+def test_an_attempt_that_is_cancelled_before_its_refusal_ends_its_span(made: Spans) -> None:
+    spans, request = RequestSpans(made.tracer), a_request()
+    spans.begin(request)
+    with spans.attempting(an_attempt(id=request.id), At5S()):
+        spans.not_queued(request.id, S, AWAY)
+        assert not made.ended(SPAN)
+    (span,) = made.ended(SPAN)
+    assert span.end_time == 5 * S
+
+
 def test_without_a_tracer_a_refusal_makes_nothing() -> None:
     spans, request = RequestSpans(None), a_request()
     spans.begin(request)
-    spans.not_queued(request.id)
+    spans.not_queued(request.id, S, AWAY)
     spans.refused(an_attempt(id=request.id), ApiError(status=429, message="full"), S)
 
 

@@ -15,11 +15,12 @@ def refusals_recorded(
     attempt: Attempt, metrics: GatewayMetrics, spans: RequestSpans, clock: Clock
 ) -> Iterator[None]:
     """Count a request that is refused for now (429 or 503), and trace one that is refused for any reason."""
-    try:
-        yield
-    except (ApiError, QlmError) as error:
-        refusal = from_qlm(error) if isinstance(error, QlmError) else error
-        if refusal.status in (429, 503):
-            metrics.refused(refusal.status, refusal.code or "")
-        spans.refused(attempt, refusal, clock.now_ns())
-        raise
+    with spans.attempting(attempt, clock):
+        try:
+            yield
+        except (ApiError, QlmError) as error:
+            refusal = from_qlm(error) if isinstance(error, QlmError) else error
+            if refusal.status in (429, 503):
+                metrics.refused(refusal.status, refusal.code or "")
+            spans.refused(attempt, refusal, clock.now_ns())
+            raise

@@ -4,11 +4,14 @@
 has a span of its own with the error of its protocol.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.domain.ids import RequestId
+from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.tracing import (
     COMPLETION_TOKENS,
     E2E_S,
@@ -66,6 +69,10 @@ class Attempt:
     id: RequestId | None = None
 
 
+_ATTEMPT: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
+"""The attempt of the present call; None outside one."""
+
+
 class RequestSpans:
     """The open spans of one gateway: at most one per open request."""
 
@@ -115,10 +122,18 @@ class RequestSpans:
             span.note({FIRST_TOKEN_S: (first_output_ns - metadata.arrival_ns) / _NS_PER_S})
         span.end(now_ns, "" if final.outcome.ok else final.detail or str(final.outcome))
 
-    def not_queued(self, id: RequestId) -> None:
-        """Keep the span of a request that was not queued; `refused` ends it."""
-        if (span := self._open.pop(id, None)) is not None:
+    def not_queued(self, id: RequestId, now_ns: int, error: ApiError) -> None:
+        """Keep the span of an attempt that was not queued until `refused` ends it; end any other one here.
+
+        An attempt may be for several requests; a line of a batch is none.
+        """
+        if (span := self._open.pop(id, None)) is None:
+            return
+        attempt = _ATTEMPT.get()
+        if attempt is not None and attempt.id == id:
             self._not_queued[id] = span
+        else:
+            _end_refused(span, error, now_ns)
 
     def refused(self, attempt: Attempt, error: ApiError, now_ns: int) -> None:
         """Record a refused request: in its open span, or in a new one."""
@@ -135,9 +150,20 @@ class RequestSpans:
             )
             if isinstance(attempt.model, str):
                 span.note({REQUEST_MODEL: cut(attempt.model)})
-        span.note({OUTCOME: REFUSED, ERROR_TYPE: error.code or str(error.status)})
         span.note({**attempt.call, **attempt.answered(error)})
-        span.end(now_ns, error.message if error.status >= _FAULT_STATUS_MIN else "")
+        _end_refused(span, error, now_ns)
+
+    @contextlib.contextmanager
+    def attempting(self, attempt: Attempt, clock: Clock) -> Iterator[None]:
+        """Make an attempt, which `refused` records if it is refused."""
+        token = _ATTEMPT.set(attempt)
+        try:
+            yield
+        finally:
+            _ATTEMPT.reset(token)
+            left = None if attempt.id is None else self._not_queued.pop(attempt.id, None)
+            if left is not None:  # the call was cancelled before its client received the refusal
+                left.end(clock.now_ns(), "no client waits for it any more")
 
     def left(self, id: RequestId, now_ns: int, why: str = "", outcome: str = "") -> None:
         """End the span of a request that this gateway no longer watches; as failed, if there is a reason."""
@@ -146,3 +172,8 @@ class RequestSpans:
         if outcome:
             span.note({OUTCOME: outcome})
         span.end(now_ns, why)
+
+
+def _end_refused(span: Span, error: ApiError, now_ns: int) -> None:
+    span.note({OUTCOME: REFUSED, ERROR_TYPE: error.code or str(error.status)})
+    span.end(now_ns, error.message if error.status >= _FAULT_STATUS_MIN else "")

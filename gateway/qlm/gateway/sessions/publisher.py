@@ -138,8 +138,7 @@ class Publisher:
             await self._confirmed(request)
         except BrokerUnavailableError as error:
             self._load.count_refused(self._clock.now_ns(), str(error))
-            self._spans.not_queued(metadata.id)
-            self._drop(subscription)
+            self._not_accepted(metadata, subscription, from_qlm(error))
             await self._withdraw(metadata)
             raise from_qlm(error) from error
         except BaseException as error:
@@ -187,7 +186,7 @@ class Publisher:
     def _not_accepted(
         self, metadata: RequestMetadata, subscription: Subscription | None, error: ApiError
     ) -> ApiError:
-        self._spans.not_queued(metadata.id)
+        self._spans.not_queued(metadata.id, self._clock.now_ns(), error)
         self._drop(subscription)
         return error
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
@@ -72,6 +73,12 @@ from support.rpc_calls import CODE, QUEUED, completion, refusal
             CODE.INVALID_ARGUMENT,
             "max_tokens",
             "expected at most 62",
+        ),
+        (
+            completion(more=Struct(fields={"frequency": Value(number_value=float("nan"))})),
+            CODE.INVALID_ARGUMENT,
+            "more",
+            "expected finite numbers",
         ),
         (
             completion(idempotency_key="k" * 300),

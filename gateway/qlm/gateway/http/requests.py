@@ -18,7 +18,7 @@ from qlm.gateway.http.families.answers import family_object
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.sessions.families.erasing import erase
-from qlm.gateway.sessions.families.members import members_of, other_members, stored_members
+from qlm.gateway.sessions.families.members import cancel_all, members_of, stored_members
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
 from qlm.gateway.sessions.resume import resume
@@ -72,10 +72,8 @@ async def delete_request(gateway: Gateway, request: HttpRequest) -> Json[Deleted
 async def cancel(gateway: Gateway, request: HttpRequest, why: str) -> Json[RequestStatus]:
     """Cancel the request that the path names; `why` says on whose behalf."""
     record = await _known(gateway, request)
-    for further in other_members(record.metadata):
-        await gateway.store.cancel(further, why=why)
-    after = await gateway.store.cancel(record.metadata.id, why=why)
-    return Json(_status(gateway, after or record), {"x-request-id": record.metadata.id})
+    after = await cancel_all(gateway.store, record, why)
+    return Json(_status(gateway, after), {"x-request-id": record.metadata.id})
 
 
 async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:

@@ -167,9 +167,15 @@ def _more(more: Struct, own: Container[str]) -> dict[str, Any]:
     """Return the further fields of a request.
 
     Raises:
-        ApiError: One of them changes the form of the answer, or has a place of its own in the request.
+        ApiError: One of them changes the form of the answer, has a place of its own in the request, or is no
+            JSON.
     """
-    fields = {name: _whole(value) for name, value in MessageToDict(more).items()}
+    try:
+        given = MessageToDict(more)
+    except ValueError as error:
+        message = f"more has a value that JSON does not have: {error}; expected finite numbers"
+        raise invalid("more", message) from error
+    fields = {name: _whole(value) for name, value in given.items()}
     for name, value in fields.items():
         if name in OF_HTTP_ANSWERS:
             expected = "expected no such field over gRPC, whose answers have no place for it: use HTTP"

@@ -30,6 +30,7 @@ from qlm.gateway.rpc.refusal import Context, refuse
 from qlm.gateway.rpc.sink import RpcSink
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmServicer
+from qlm.gateway.sessions.families.members import cancel_all, members_of
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 from qlm.gateway.sessions.intake import Prepared
@@ -116,10 +117,15 @@ class QlmService(QlmServicer):
     async def _get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
         record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        if record.outcome is None:
-            match_stops(self._gateway.hub, record)
-            return pb.GetResponse(request=self._status(record))
-        final = await final_answer(self._gateway, record)
+        members = await members_of(self._gateway.store, record)
+        if (running := next((each for each in members if each.outcome is None), None)) is not None:
+            for each in members:
+                match_stops(self._gateway.hub, each)
+            status = self._status(running)
+            status.id = record.metadata.id
+            return pb.GetResponse(request=status)
+        finals = [await final_answer(self._gateway, each) for each in members]
+        final = next((each for each in finals if not each.outcome.ok), finals[0])
         ended = replace(record, outcome=final.outcome)
         response = pb.GetResponse(request=self._status(ended))
         if final.outcome.ok:
@@ -131,8 +137,8 @@ class QlmService(QlmServicer):
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        after = await self._gateway.store.cancel(record.metadata.id, why=BY_CLIENT)
-        return pb.CancelResponse(request=self._status(after or record))
+        after = await cancel_all(self._gateway.store, record, BY_CLIENT)
+        return pb.CancelResponse(request=self._status(after))
 
     def _status(self, record: RequestRecord) -> pb.RequestStatus:
         return messages.status_message(record, self._gateway.limits, self._gateway.clock.now_ns())

@@ -41,6 +41,13 @@ async def stored_members(store: GatewayStore, record: RequestRecord) -> Sequence
     return [record, *(each for each in further if each is not None)]
 
 
+async def cancel_all(store: GatewayStore, record: RequestRecord, why: str) -> RequestRecord:
+    """Cancel a family, given its first request, or any other request; return the record of the one given."""
+    for id in other_members(record.metadata):
+        await store.cancel(id, why=why)
+    return await store.cancel(record.metadata.id, why=why) or record
+
+
 def other_members(metadata: RequestMetadata) -> Sequence[RequestId]:
     """Return the ids of the other requests of a family, given its first; none for any other request."""
     if metadata.extensions.choice:

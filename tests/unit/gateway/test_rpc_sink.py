@@ -1,6 +1,9 @@
 """What a gRPC stream gathers while its client does not read."""
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
@@ -44,6 +47,27 @@ async def test_a_client_that_reads_slowly_gets_what_is_new_in_one_delta() -> Non
     usage = pb.Usage(prompt_tokens=5, completion_tokens=6, total_tokens=11)
     assert ended.ended == pb.Ended(outcome="stop", finish_reason="stop", usage=usage)
     assert sink.error is None
+
+
+async def test_a_message_is_made_when_it_is_taken_whatever_a_slow_reader_has_let_gather(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def delta(**fields: Any) -> pb.Delta:
+        made.append(fields["offset"])
+        return Delta(**fields)
+
+    Delta = pb.Delta
+    monkeypatch.setattr(pb, "Delta", delta)
+    sink = RpcSink(METADATA)
+    for offset in range(1, 1001):
+        sink.event(SendEvent(offset, "a", (97,)))
+    assert made == []
+    assert await sink.take() == pb.GenerateResponse(
+        delta=Delta(offset=1000, text="a" * 1000, token_ids=[97] * 1000)
+    )
+    assert made == [1000]
 
 
 async def test_an_end_without_news_is_no_delta() -> None:

@@ -44,7 +44,7 @@ from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
 from qlm.gateway.sessions import queue_listing
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
-from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields
+from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields, holders_of
 
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
@@ -63,7 +63,8 @@ async def list_queues(gateway: Gateway, request: HttpRequest) -> Json[Queues]:
 async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
     """Answer GET /admin/v1/groups: the request groups, with the virtual queues that contain them."""
     view = await gateway.store.view()
-    return Json({"groups": [group_fields(view, group) for each in view.classes for group in each.groups]})
+    holders = holders_of(view)
+    return Json({"groups": [group_fields(group, holders) for each in view.classes for group in each.groups]})
 
 
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests]:

@@ -27,7 +27,9 @@ class RpcSink:
         self.trailers: Mapping[str, str] = {}
         self._metadata = metadata
         self._ready = asyncio.Event()
-        self._delta: pb.Delta | None = None
+        self._offset: int | None = None
+        self._texts: list[str] = []
+        self._ids: list[int] = []
         self._last: pb.GenerateResponse | None = None
         self._closed = False
 
@@ -56,21 +58,20 @@ class RpcSink:
 
     async def take(self) -> pb.GenerateResponse | None:
         """Wait for the next message and return it; None at the end."""
-        while self._delta is None and not self._closed:
+        while self._offset is None and not self._closed:
             self._ready.clear()
             await self._ready.wait()
-        if self._delta is not None:
-            delta, self._delta = self._delta, None
+        if self._offset is not None:
+            delta = pb.Delta(offset=self._offset, text="".join(self._texts), token_ids=self._ids)
+            self._offset, self._texts, self._ids = None, [], []
             return pb.GenerateResponse(delta=delta)
         last, self._last = self._last, None
         return last
 
     def _add(self, new: SendEvent | SendFinal) -> None:
-        if self._delta is None:
-            self._delta = pb.Delta()
-        self._delta.offset = new.offset
-        self._delta.text += new.text
-        self._delta.token_ids.extend(new.token_ids)
+        self._offset = new.offset
+        self._texts.append(new.text)
+        self._ids.extend(new.token_ids)
         self._ready.set()
 
     def _close(self) -> None:

@@ -1,10 +1,10 @@
 """Class queues and virtual queues as operators list them, over HTTP and gRPC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from qlm.domain.formats.clusters import Clusters, Thresholds, cluster_name
 from qlm.domain.group import Group
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.view import ClusterView
 from qlm.gateway.api.fields.queues import (
     ClassAttainment,
@@ -16,6 +16,9 @@ from qlm.gateway.api.fields.queues import (
 )
 from qlm.gateway.observability.class_attainment import class_attainment
 from qlm.gateway.sessions.gateway import Gateway
+
+Holders = Mapping[GroupId, Sequence[InstanceId]]
+"""The instances on whose virtual queues each group is, by its id."""
 
 
 async def list_queues(gateway: Gateway) -> Queues:
@@ -34,11 +37,12 @@ def queues(
         finished_per_s: Smoothed rate of answers; None if unknown.
         attainment: How many of the latest requests of each class met their objective.
     """
+    holders = holders_of(view)
     virtual: list[InstanceQueue] = [
         {
             "instance": each.instance,
             "version": each.version,
-            "groups": [group_fields(view, group) for group in each.groups],
+            "groups": [group_fields(group, holders) for group in each.groups],
         }
         for each in view.queues
     ]
@@ -73,7 +77,16 @@ def class_queues(view: ClusterView) -> list[ClassQueue]:
     ]
 
 
-def group_fields(view: ClusterView, group: Group) -> GroupFields:
+def holders_of(view: ClusterView) -> Holders:
+    """Return the instances on whose virtual queues each group is."""
+    holders: dict[GroupId, list[InstanceId]] = {}
+    for queue in view.queues:
+        for id in dict.fromkeys(each.id for each in queue.groups):
+            holders.setdefault(id, []).append(queue.instance)
+    return holders
+
+
+def group_fields(group: Group, holders: Holders) -> GroupFields:
     """Return a group, with the instances on whose virtual queues it is."""
     return {
         "id": group.id,
@@ -87,7 +100,7 @@ def group_fields(view: ClusterView, group: Group) -> GroupFields:
         "remaining": group.remaining,
         "sealed": group.sealed,
         "deadline_s": _seconds(group.deadline_ns),
-        "instances": _instances_of(view, group),
+        "instances": holders.get(group.id, ()),
     }
 
 
@@ -110,10 +123,6 @@ def _divided(model: str, slo: str | None, priority: int | None, thresholds: Thre
         "thresholds": thresholds,
         "clusters": [cluster_name(thresholds, tokens) for tokens in longest],
     }
-
-
-def _instances_of(view: ClusterView, group: Group) -> Sequence[InstanceId]:
-    return [queue.instance for queue in view.queues if any(each.id == group.id for each in queue.groups)]
 
 
 def _seconds(ns: int | None) -> float | None:

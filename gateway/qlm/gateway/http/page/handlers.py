@@ -22,7 +22,7 @@ from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.live.explaining import Explain, Question
 from qlm.gateway.live.feed import LiveFeed
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.queue_listing import group_fields
+from qlm.gateway.sessions.queue_listing import group_fields, holders_of
 
 VIEWERS_MAX: Final = 100
 """Open viewers of a gateway; beyond, 503."""
@@ -104,7 +104,8 @@ class LivePage:
             groups = [
                 group for each in view.classes if each.cls.queue == request["queue"] for group in each.groups
             ]
-            classmates = [group_fields(view, each) for each in sorted(groups, key=lambda each: each.seq)]
+            holders = holders_of(view)
+            classmates = [group_fields(each, holders) for each in sorted(groups, key=lambda each: each.seq)]
         return {
             "name": name,
             "plan": None if plan is None else plan.decode(),

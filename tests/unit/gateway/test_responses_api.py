@@ -1,10 +1,13 @@
 """The Responses API: items as messages, the state of a response, the numbers of its events."""
 
+import base64
 import json
 import random
+import zlib
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,6 +219,41 @@ def test_the_state_of_a_response_comes_back() -> None:
     assert read_state(with_state(METADATA, state)) == state
     assert state.background
     assert read_state(METADATA) is None
+
+
+def test_a_state_of_an_earlier_version_is_read() -> None:
+    text = base64.b85encode(zlib.compress(orjson.dumps([{"user": "u"}, None]))).decode()
+    extensions = replace(METADATA.extensions, response_state=text)
+    assert read_state(replace(METADATA, extensions=extensions)) == ResponseState({"user": "u"})
+
+
+def test_a_state_is_in_a_form_that_is_decoded_in_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(base64, "b85decode")
+    monkeypatch.delattr(base64, "b85encode")
+    state = ResponseState({"user": "u"}, [{"role": "user", "content": "Hi"}])
+    assert read_state(with_state(METADATA, state)) == state
+
+
+def test_an_input_that_is_not_kept_is_not_compressed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    compressed: list[int] = []
+
+    class Compressor:
+        def __init__(self) -> None:
+            self._made = compressobj()
+
+        def compress(self, plain: bytes) -> bytes:
+            compressed.append(len(plain))
+            return self._made.compress(plain)
+
+        def flush(self) -> bytes:
+            return self._made.flush()
+
+    compressobj = zlib.compressobj
+    monkeypatch.setattr(zlib, "compressobj", Compressor)
+    noise = random.Random(3).randbytes(1_000_000).hex()
+    kept = read_state(with_state(METADATA, ResponseState({}, [{"role": "user", "content": noise}])))
+    assert kept == ResponseState({})
+    assert 0 < sum(compressed) < 300_000
 
 
 def test_of_a_response_that_is_not_stored_nothing_is_kept() -> None:

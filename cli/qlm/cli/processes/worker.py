@@ -117,7 +117,7 @@ async def _serve(
     async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
         gateway = gateway_of(config, backends, broker, clock, telemetry, tiers)
         limits, _ = connection_limits(config)
-        server = client_server(config, gateway, _share(limits, config.http.workers))
+        server = client_server(config, gateway, limits_of_each(limits, config.http.workers))
         async with gateway.running():
             settle_heap()
             serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -149,12 +149,13 @@ async def _stop_serving(
         await end_tasks([at_once_asked, stopping], grace_s=_END_S)
 
 
-def _share(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
-    """Return a worker's share of what is limited for the whole listener."""
-    shared = {
-        name: -(-getattr(limits, name) // workers) for name in ("connections_max", "unfinished_bytes_max")
-    }
-    return limits.model_copy(update=shared)
+def limits_of_each(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
+    """Return the limits of each of some workers that accept from one listener.
+
+    They share the memory for unfinished bodies. Connections they do not share evenly: one may take most of a
+    burst, so each may have as many as the listener.
+    """
+    return limits.model_copy(update={"unfinished_bytes_max": -(-limits.unfinished_bytes_max // workers)})
 
 
 async def _report(link: Link, telemetry: Telemetry) -> None:

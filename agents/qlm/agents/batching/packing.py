@@ -14,7 +14,12 @@ to the last block, policies preempt for growth alone (measured on Andes, streami
 
 
 def packed(
-    view: View, order: Iterable[int], *, growth_blocks: int = GROWTH_BLOCKS, skips: bool = False
+    view: View,
+    order: Iterable[int],
+    *,
+    leaves: Flags | None = None,
+    growth_blocks: int = GROWTH_BLOCKS,
+    skips: bool = False,
 ) -> list[RequestId]:
     """Return the requests of an order that fit together, from the first on.
 
@@ -23,10 +28,11 @@ def packed(
     Args:
         view: The instance.
         order: Rows, most wanted first.
+        leaves: As for `Packing`: rows that leave room for growth; None for all.
         growth_blocks: Blocks kept free per request.
         skips: Go on behind a request that does not fit.
     """
-    packing = Packing(view, growth_blocks=growth_blocks)
+    packing = Packing(view, leaves=leaves, growth_blocks=growth_blocks)
     rows = np.fromiter(order, np.int64)
     return [view.ids[row] for row in packing.rows(rows, skips=skips).tolist()]
 

@@ -26,6 +26,12 @@ def test_within_a_rank_those_outside_come_by_arrival() -> None:
     assert VirtualQueueOrder().decide(view(*rows)).run == ("best", "early", "late")
 
 
+def test_nobody_is_preempted_for_the_growth_of_others() -> None:
+    machine = MACHINE._replace(kv_blocks=15)  # 7 blocks each with the next token
+    rows = [Row("a", Place.INSIDE, 0.0), Row("b", Place.INSIDE, 1.0), Row("worse", rank=1)]
+    assert VirtualQueueOrder().decide(view(*rows, machine=machine)).run == ("a", "b")
+
+
 def test_a_pinned_request_keeps_its_blocks_from_a_better_rank() -> None:
     rows = [Row("a", Place.INSIDE, rank=2, pinned=True), Row("b", Place.INSIDE, rank=1), Row("c", rank=0)]
     assert VirtualQueueOrder().decide(view(*rows, machine=TWO)).run == ("a", "c")

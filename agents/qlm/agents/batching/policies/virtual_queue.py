@@ -17,7 +17,9 @@ class VirtualQueueOrder:
     def decide(self, view: View) -> Decision:
         """Return the first of the order that fit together."""
         order = np.lexsort((view.arrival_s, ~view.inside, view.rank))
-        return Decision(run=tuple(packed(view, order.tolist(), skips=True)), skips=True)
+        # Who is inside leaves no room for growth: else it would be preempted though no request comes in.
+        run = packed(view, order.tolist(), leaves=view.outside, skips=True)
+        return Decision(run=tuple(run), skips=True)
 
     def room(self, view: View) -> int:
         """Return the free batch slots: the others keep their place in the virtual queue."""

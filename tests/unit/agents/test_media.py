@@ -127,16 +127,16 @@ async def test_a_call_that_is_aborted_as_soon_as_it_is_prepared_leaves_no_tensor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensors of images take megabytes, and its engine's client lives for weeks."""
-    held = dict[str, bytes]()
+    tensors = dict[str, bytes]()
 
     async def prepare(engine: ScriptedEngine, call: EngineCall, media: bytes) -> None:
-        held[call.call_id] = media
+        tensors[call.call_id] = media
         (task,) = it.runner._generations._tasks.values()
         asyncio.get_running_loop().call_soon(task.cancel)
 
     def forget(engine: ScriptedEngine, call_id: str) -> None:
         forgotten.append(call_id)
-        held.pop(call_id, None)
+        tensors.pop(call_id, None)
 
     forgotten = list[str]()
     monkeypatch.setattr(ScriptedEngine, "prepare", prepare)
@@ -144,7 +144,7 @@ async def test_a_call_that_is_aborted_as_soon_as_it_is_prepared_leaves_no_tensor
     async with plant(tmp_path) as it:
         await accept(it, with_media())
         await until(lambda: forgotten)
-        assert not held
+        assert not tensors
         assert it.engines[M].calls == [], "it never came to the engine"
 
 

@@ -69,7 +69,10 @@ class Cluster:
         view = ClusterView(classes=tuple(classes), instances=instances, queues=())
         self.known = learn(self.known, view, now_ns=self.now_ns, fleet=FLEET)
         self.placement = update_placement(self.placement, view, self.known, FLEET, self.now_ns)
-        return {each.id: set(each.models) for each in restricted(view, self.placement, self.now_ns).instances}
+        return {
+            each.id: set(each.models)
+            for each in restricted(view, self.placement, FLEET, self.now_ns).instances
+        }
 
 
 def placed() -> Cluster:

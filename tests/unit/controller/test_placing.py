@@ -7,6 +7,7 @@ import pytest
 from qlm.controller.core.estimating.arrivals import Arrivals
 from qlm.controller.core.estimating.snapshot import take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
+from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.forecasting import Residents, forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
@@ -22,9 +23,11 @@ from qlm.domain.plan_change import SetHomes
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.placement.policy import PlacementState
+from qlm.planner.problem import Kind
 from support.batch_slots import CAP
 from support.estimating import (
     CHAT,
+    COST,
     NOW_NS,
     STREAM,
     M,
@@ -37,6 +40,7 @@ from support.estimating import (
     steady_fleet,
 )
 
+FLEET = steady_fleet(16)
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 COLD = EngineState.COLD
 
@@ -64,15 +68,29 @@ def served(view: ClusterView) -> dict[str, set[ModelId]]:
 def test_before_the_first_placement_models_start_anywhere_if_each_instance_can_have_one() -> None:
     instances = tuple(replace(each, models=(A, B)) for each in (status("i", A), status("j")))
     view = ClusterView(classes=asked(A, B), instances=instances, queues=())
-    assert served(restricted(view, PlacementState(), NOW_NS)) == {"i": {A, B}, "j": {A, B}}
+    assert served(restricted(view, PlacementState(), FLEET, NOW_NS)) == {"i": {A, B}, "j": {A, B}}
 
 
 def test_where_models_share_instances_those_asked_for_wait_for_the_first_placement() -> None:
     """The first ones asked for are not those that the placement starts; awake ones are served meanwhile."""
     view = ClusterView(classes=asked(A, C), instances=(status("i", A), status("j", B)), queues=())
-    assert served(restricted(view, PlacementState(), NOW_NS)) == {"i": {A}, "j": {B}}
+    assert served(restricted(view, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {B}}
     alone = replace(view, instances=view.instances[:1])
-    assert served(restricted(alone, PlacementState(), NOW_NS)) == {"i": {A, B, C}}
+    assert served(restricted(alone, PlacementState(), FLEET, NOW_NS)) == {"i": {A, B, C}}
+
+
+@pytest.mark.parametrize(("start_s", "waits_s"), [(0.4, 0.4), (40.0, 10.0)])
+def test_a_model_waits_for_the_first_placement_no_longer_than_its_start_takes(
+    start_s: float, waits_s: float
+) -> None:
+    cost = replace(COST, swap_cold_s=start_s)
+    fleet = Fleet(
+        kinds={"A10": Kind(host_memory_bytes=10, models=dict.fromkeys((A, B, C), cost))}, profiles={}
+    )
+    view = ClusterView(classes=asked(C), instances=(status("i", A), status("j", B)), queues=())
+    state = PlacementState(traffic_since_s=NOW_NS / 1e9)
+    for at_s, models in ((waits_s - 0.01, {"i": {A}, "j": {B}}), (waits_s + 0.01, {"i": {A, C}, "j": {B, C}})):
+        assert served(restricted(view, state, fleet, NOW_NS + round(at_s * S))) == models
 
 
 HOMES = PlacementState(homes={InstanceId("i"): frozenset({A, B}), InstanceId("j"): frozenset({C})})
@@ -81,17 +99,17 @@ HOMES = PlacementState(homes={InstanceId("i"): frozenset({A, B}), InstanceId("j"
 def test_a_busy_instance_serves_the_models_placed_there() -> None:
     busy = (status("i", A, running=1), status("j", C, running=1))
     view = ClusterView(classes=asked(A, B, C), instances=busy, queues=())
-    assert served(restricted(view, HOMES, NOW_NS)) == {"i": {A, B}, "j": {C}}
+    assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
 
 
 def test_an_idle_instance_serves_anything_unless_its_own_models_are_waited_for() -> None:
     idle = (status("i", A, running=1), status("j", C))
     view = ClusterView(classes=asked(A), instances=idle, queues=())
-    assert served(restricted(view, HOMES, NOW_NS)) == {"i": {A, B}, "j": {A, B, C}}
+    assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {A, B, C}}
     waiting = replace(view, classes=asked(A, C))
-    assert served(restricted(waiting, HOMES, NOW_NS)) == {"i": {A, B}, "j": {C}}
+    assert served(restricted(waiting, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
     leased = replace(view, leased={InstanceId("j"): 1})
-    assert served(restricted(leased, HOMES, NOW_NS)) == {"i": {A, B}, "j": {C}}
+    assert served(restricted(leased, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
 
 
 def test_what_an_instance_took_up_while_idle_it_may_finish() -> None:
@@ -101,15 +119,15 @@ def test_what_an_instance_took_up_while_idle_it_may_finish() -> None:
         status("j", A, running=1),
     ):
         view = ClusterView(classes=asked(A), instances=(status("i", B, running=1), taken), queues=())
-        assert served(restricted(view, HOMES, NOW_NS)) == {"i": {A, B}, "j": {A, C}}
+        assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {A, C}}
     empty = status("j", A)
     view = ClusterView(classes=asked(A, C), instances=(status("i", B, running=1), empty), queues=())
-    assert served(restricted(view, HOMES, NOW_NS)) == {"i": {A, B}, "j": {C}}
+    assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
 
 
 def test_a_model_whose_home_is_gone_runs_anywhere() -> None:
     view = ClusterView(classes=asked(C), instances=(status("i", A, running=1),), queues=())
-    assert served(restricted(view, HOMES, NOW_NS)) == {"i": {A, B, C}}
+    assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B, C}}
 
 
 def test_a_model_is_placed_by_the_lengths_that_the_estimator_has_learned() -> None:

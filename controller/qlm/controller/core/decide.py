@@ -186,7 +186,7 @@ def decide(
             placement = placer(placement, view, estimator, fleet, now_ns)
         except Exception as error:  # the last placement stands
             failures.append(PlannerFailure(kind=FailureKind.PLACEMENT, error=error))
-        view = restricted(view, placement, now_ns)
+        view = restricted(view, placement, fleet, now_ns)
     homes = strand_homes(view)
     loads = LoadBalance(view, estimator.times, fleet, homes) if settings.balances else None
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)

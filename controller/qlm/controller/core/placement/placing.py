@@ -54,7 +54,7 @@ def _live(view: ClusterView) -> list[InstanceStatus]:
     return [status for status in view.instances if not status.draining]
 
 
-def restricted(view: ClusterView, state: PlacementState, now_ns: int) -> ClusterView:
+def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: int) -> ClusterView:
     """Return the view with instances that serve only the models placed there.
 
     Before the first placement, models stay where they are awake or asleep. A model without a live home, such
@@ -62,8 +62,8 @@ def restricted(view: ClusterView, state: PlacementState, now_ns: int) -> Cluster
     """
     homes = _awake(view) if state.homes is None else state.homes
     placed = _placed(homes, view)
-    if state.homes is None and _comes_soon(state, now_ns):
-        placed |= _contended(view)
+    if state.homes is None:
+        placed |= frozenset(model for model in _contended(view) if _waits(model, view, state, fleet, now_ns))
 
     waiting = {each.cls.model for each in view.classes if each.queued}
 
@@ -78,9 +78,14 @@ def restricted(view: ClusterView, state: PlacementState, now_ns: int) -> Cluster
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
 
 
-def _comes_soon(state: PlacementState, now_ns: int) -> bool:
-    """Return True if the first placement may still be waited for: without new requests there is none."""
-    return state.traffic_since_s is None or now_ns / 1e9 - state.traffic_since_s < FIRST_AFTER_S
+def _waits(model: ModelId, view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: int) -> bool:
+    """Return True if a model waits for the first placement: no longer than a wrong start would take."""
+    if state.traffic_since_s is None:
+        return True
+    kinds = (fleet.kinds.get(status.accelerator) for status in _live(view) if model in status.models)
+    costs = (kind.models.get(model) for kind in kinds if kind is not None)
+    start_s = min((cost.swap_cold_s for cost in costs if cost is not None), default=FIRST_AFTER_S)
+    return now_ns / 1e9 - state.traffic_since_s < min(FIRST_AFTER_S, start_s)
 
 
 def _idle(status: InstanceStatus, view: ClusterView) -> bool:
@@ -107,8 +112,7 @@ def _contended(view: ClusterView) -> frozenset[ModelId]:
     """Return the models asked for if more models than instances may be.
 
     Before the first placement, these wait for it some seconds instead of starting on an instance that happens
-    to be idle: a start takes longer than to see who is asked for. Until then awake models are served, and
-    their lengths are learned.
+    to be idle. Until then awake models are served, and their lengths are learned.
     """
     live = _live(view)
     served = frozenset[ModelId]().union(*(status.models for status in live))

@@ -18,7 +18,7 @@ from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.files.records import BatchSpec
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.idempotency import KEY_HEADER
+from qlm.gateway.sessions.idempotency import KEY_EXHAUSTED, KEY_HEADER
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +26,14 @@ PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 30.0
 """Bounds of the pause after a refusal that asks for another try."""
 
+PAUSE_AWAY_S: Final = 1.0
+"""Pause after the first refusal because a part is away; it doubles with each further one in a row."""
+
 TRIES_MAX: Final = 3
 """Tries of a line whose engine or output was lost, or that met a bug."""
 
-_AGAIN: Final = (429, 503)
+_AWAY: Final = 503
+_AGAIN: Final = (429, _AWAY)
 """Statuses that ask for another try: too much waits, or a part is away."""
 
 
@@ -92,6 +96,8 @@ class LineRun:
         self._spec = spec
         self._line = line
         self._prepare = prepare
+        self._keys_used_up = 0
+        self._away = 0  # refusals in a row because a part is away
 
     async def run(self) -> Answered | None:
         """Return the line's end; None if its batch stopped before. It waits while parts of QLM are away."""
@@ -117,7 +123,8 @@ class LineRun:
                 error, again = defect(failure, self.request_id or ""), tries < TRIES_MAX
             if not again:
                 return self._response(error.status, error.body())
-            if await self._stops_within(_pause_s(error)):
+            self._away = self._away + 1 if error.status == _AWAY else 0
+            if await self._stops_within(pause_s(error, self._away)):
                 return None
 
     async def _stops_within(self, pause_s: float) -> bool:
@@ -129,17 +136,28 @@ class LineRun:
         return True
 
     async def _once(self) -> tuple[PreparedLine, SendFinal | ApiError]:
-        spec = self._spec
-        headers = {KEY_TENANT: spec.tenant, KEY_HEADER: f"{spec.id}-{self._line.number}"}
-        # The same at each try, so that the request of an earlier one is found. Batch work that would be late
-        # waits; it is not refused for that.
-        objective = {"deadline_at": spec.expires_s, "on_miss": "drop", "p_met_min": 0}
-        plain = {**self._line.body, "slo": objective}
-        line = await self._prepare(self._gateway, plain, headers)
+        line = await self._prepared()
         self.request_id = line.prepared.metadata.id
         sink = EndSink()
         await self._gateway.intake.accept(line.prepared, sink, Mode.WHOLE)
         return line, await sink.wait()
+
+    async def _prepared(self) -> PreparedLine:
+        """Admit the line under the first of its keys that is not used up; each has a few attempts.
+
+        Every gateway tries the same keys in the same order, so that the request of an earlier try is found.
+        """
+        # The same at each try, too. Batch work that would be late waits; it is not refused for that.
+        objective = {"deadline_at": self._spec.expires_s, "on_miss": "drop", "p_met_min": 0}
+        while True:
+            key = line_key(self._spec, self._line, self._keys_used_up)
+            headers = {KEY_TENANT: self._spec.tenant, KEY_HEADER: key}
+            try:
+                return await self._prepare(self._gateway, {**self._line.body, "slo": objective}, headers)
+            except ApiError as error:
+                if error.code != KEY_EXHAUSTED:
+                    raise
+            self._keys_used_up += 1
 
     def _response(self, status: int, body: Mapping[str, Any]) -> Answered:
         response = {"status_code": status, "request_id": self.request_id or "", "body": body}
@@ -164,6 +182,18 @@ def line_fields(
     }
 
 
-def _pause_s(error: ApiError) -> float:
+def line_key(spec: BatchSpec, line: Line, used_up: int) -> str:
+    """Return the key of a line's request, once so many earlier keys are used up."""
+    return f"{spec.id}-{line.number}" + (f".{used_up}" if used_up else "")
+
+
+def pause_s(error: ApiError, away: int) -> float:
+    """Return the pause after a refusal, seconds.
+
+    Args:
+        error: The refusal, which may ask for a pause.
+        away: Refusals in a row because a part is away, this one included.
+    """
     asked_s = int(error.headers.get("retry-after-ms", "1000")) / 1000
-    return min(max(asked_s, PAUSE_MIN_S), PAUSE_MAX_S)
+    longer_s = PAUSE_AWAY_S * 2.0 ** min(away - 1, 10) if away else 0.0
+    return min(max(asked_s, longer_s, PAUSE_MIN_S), PAUSE_MAX_S)

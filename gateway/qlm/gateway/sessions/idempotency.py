@@ -17,6 +17,9 @@ KEY_CHARACTERS_MAX: Final = 255
 ATTEMPTS_MAX: Final = 16
 """Attempts per key: a request that ended in a way that is worth a retry is tried again under a new id."""
 
+KEY_EXHAUSTED: Final = "idempotency_key_exhausted"
+"""Code of the error for a key whose attempts are used up."""
+
 
 async def find_earlier(
     store: GatewayStore, tenant: str, key: str, digest: str
@@ -49,7 +52,7 @@ async def find_earlier(
         message=f"{KEY_HEADER} {key!r} was tried {ATTEMPTS_MAX} times without an answer; expected a new key",
         kind="conflict_error",
         param=KEY_HEADER,
-        code="idempotency_key_exhausted",
+        code=KEY_EXHAUSTED,
     )
 
 

@@ -6,6 +6,7 @@ import gc
 import io
 import threading
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,8 @@ from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.shell import outage
 from qlm.domain.shell.tasks import REPEAT_S, Tasks, end_tasks
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.batches import batch_run, line_run
+from qlm.gateway.api.translate import KEY_TENANT
+from qlm.gateway.batches import batch_run, line_run, runner
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
@@ -362,3 +364,67 @@ async def test_a_deletion_that_fails_is_neither_tried_at_each_look_nor_keeps_ano
         await until(lambda: looks > 10)
         task.cancel()
     assert swept == ["files", "batches"]
+
+
+def fast(storage: Storage, **pace: float) -> Storage:
+    """Return a storage that is looked at often."""
+    return replace(storage, pace=replace(storage.pace, scan_s=0.01, look_s=0.01, **pace))
+
+
+async def never(_: Gateway, __: dict[str, Any], headers: Mapping[str, str]) -> PreparedLine:
+    """Refuse the lines of tenant b, and keep those of others waiting."""
+    if headers[KEY_TENANT] != "b":
+        await asyncio.Event().wait()
+    raise ApiError(status=400, message="refused")
+
+
+async def test_a_tenant_with_many_batches_yields_to_one_with_few(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "BATCHES_MAX", 2)
+    many = [open_batch(storage) for _ in range(2)]
+    gateway = replace(gateway, storage=fast(storage, rest_s=0.01))
+    async with batches_running(gateway, {ENDPOINT: never}):
+        await until(lambda: all(batch(storage, each).state.started_s for each in many))
+        few = folder_of(storage, add_batch(storage, CONTENT, endpoint=ENDPOINT, tenant="b")[1])
+        assert await ended(storage, few) == ["completed"]
+        await until(lambda: all(opened_below(each) for each in many))  # both run again
+
+
+async def test_a_batch_that_only_ends_waits_for_no_other(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "BATCHES_MAX", 1)
+    first = open_batch(storage)
+    gateway = replace(gateway, storage=fast(storage, rest_s=0.01))
+    async with batches_running(gateway, {ENDPOINT: never}):
+        await until(lambda: batch(storage, first).state.started_s)
+        cancelled, over = open_batch(storage), open_batch(storage)
+        storage.batches.cancel("a", cancelled.name)
+        spec = orjson.loads((over / "batch.json").read_bytes())
+        (over / "batch.json").write_bytes(orjson.dumps(spec | {"expires_s": 1}))
+        assert await ended(storage, cancelled, over) == ["cancelled", "expired"]
+        assert not batch(storage, first).ended
+
+
+async def test_a_batch_that_rests_is_seldom_read(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        storage.batches.pause("a", open_batch(storage).name)
+    calls = Counter[str]()
+
+    def counted(name: str) -> Callable[..., Any]:
+        call = getattr(storage.batches, name)
+
+        def count(*args: Any) -> Any:
+            calls[name] += 1
+            return call(*args)
+
+        return count
+
+    for name in ("open_places", "read"):
+        monkeypatch.setattr(storage.batches, name, counted(name))
+    async with batches_running(replace(gateway, storage=fast(storage, rest_s=60)), {ENDPOINT: refuse}):
+        await until(lambda: calls["open_places"] > 10)
+    assert calls["read"] == 3

@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, ParamSpec
 
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import REPEAT_S, end_tasks
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun, ClaimLostError
 from qlm.gateway.batches.line_routes import LineRoutes
+from qlm.gateway.batches.turns import in_turns, only_ends, to_yield
 from qlm.gateway.files.port import Claim
-from qlm.gateway.files.records import Batch
+from qlm.gateway.files.records import Batch, BatchSpec
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS
+
+P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
 
@@ -25,8 +29,32 @@ RETRY_S: Final = 10.0
 RELEASE_S: Final = 3.0
 """Time for giving back a claim: a storage that is away delays no stop, and the claim runs out."""
 
-BATCHES_MAX: Final = 32
+BATCHES_MAX: Final = 64
 """Batches that one gateway runs at a time; others wait for it, or for another gateway."""
+
+ENDING_MAX: Final = 64
+"""Batches beside them that are cancelled or past their window: they need no engine, and wait for no other."""
+
+READS_MAX: Final = 8
+"""Batches that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A batch that runs here; one that only ends takes no room of the others."""
+
+    task: asyncio.Task[None]
+    spec: BatchSpec
+    only_ends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A batch that does not run here, as it was read."""
+
+    batch: Batch
+    place: str
+    read_s: float
 
 
 class BatchRunner:
@@ -44,7 +72,8 @@ class BatchRunner:
         self._storage = storage
         self._routes = routes
         self._slots = asyncio.Semaphore(storage.limits.lines_in_work_max)
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, _Running] = {}
+        self._seen: dict[str, _Seen] = {}
         self._releases: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -64,34 +93,71 @@ class BatchRunner:
                 await asyncio.sleep(pace.scan_s)
         finally:
             try:
-                await end_tasks(list(self._running.values()))
+                await end_tasks([each.task for each in self._running.values()])
             finally:
                 if self._releases:  # also those of batches that have just ended
                     await asyncio.wait(self._releases)
 
     async def _scan(self) -> None:
-        for id, place in (await self._storage.call(self._storage.batches.open_places)).items():
-            if id in self._running or len(self._running) >= BATCHES_MAX:
-                continue
-            try:
-                await self._take(id, place)
-            except Exception as error:  # those after it can be run all the same
-                self._gateway.faults.note(_log, error, "cannot run batch %s", id)
+        """Read the open batches that are new or were read long ago; run those whose turn it is."""
+        places = await self._storage.call(self._storage.batches.open_places)
+        self._seen = {id: seen for id, seen in self._seen.items() if id in places}
+        due = [id for id in places if self._is_due(id)]
+        for start in range(0, len(due), READS_MAX):
+            some = due[start : start + READS_MAX]
+            await asyncio.gather(*(self._noted(self._read, id, places[id]) for id in some))
+        now_s = self._gateway.clock.now_ns() // 10**9
+        seen = [each for each in self._seen.values() if not each.batch.ended and not each.batch.rests(now_s)]
+        for each in seen:
+            if only_ends(each.batch, now_s) and len(self._specs(only_ends=True)) < ENDING_MAX:
+                await self._noted(self._claim, each.batch.spec.id, True)
+        await self._give_turns([each.batch.spec for each in seen if not only_ends(each.batch, now_s)])
 
-    async def _take(self, id: str, place: str) -> None:
-        """Run a batch if it does not rest and no other gateway runs it.
+    def _is_due(self, id: str) -> bool:
+        if id in self._running:
+            return False
+        seen, now_s = self._seen.get(id), asyncio.get_running_loop().time()
+        return seen is None or now_s - seen.read_s >= self._storage.pace.rest_s
 
-        It is read first: no claim is made of one that cannot be read.
-        """
+    async def _noted(self, what: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do something for one batch; a failure costs no other one its turn."""
+        try:
+            await what(*args, **kwargs)
+        except Exception as error:
+            self._gateway.faults.note(_log, error, "cannot run batch %s", args[0])
+
+    async def _read(self, id: str, place: str) -> None:
+        """Read a batch before a claim: none is made of one that cannot be read."""
         batch = await self._storage.call(self._storage.batches.read, place)
-        if batch is None or batch.rests(self._gateway.clock.now_ns() // 10**9):
+        if batch is None:
             return
+        self._seen[id] = _Seen(batch, place, asyncio.get_running_loop().time())
         if batch.ended:  # its gateway died before it was closed
             await self._close(batch, place)
-            return
-        claim = await self._storage.call(self._storage.batches.claim, place)
+
+    async def _give_turns(self, waiting: Sequence[BatchSpec]) -> None:
+        """Claim as many batches as there is room for; a tenant with many yields places to one with few."""
+        for spec in in_turns(waiting, self._specs()):
+            yields = None
+            if len(self._specs()) >= BATCHES_MAX and (yields := to_yield(spec, self._specs())) is None:
+                return
+            await self._noted(self._claim, spec.id, False)
+            if yields is not None and {spec.id, yields.id} <= self._running.keys():
+                _log.info("batch %s yields to %s of another tenant", yields.id, spec.id)
+                self._running[yields.id].task.cancel()
+
+    async def _claim(self, id: str, only_ends: bool) -> None:
+        """Run a batch, unless another gateway does; it is read again before the next try."""
+        seen = self._seen.pop(id)
+        claim = await self._storage.call(self._storage.batches.claim, seen.place)
         if claim is not None:
-            self._running[id] = asyncio.create_task(self._run(id, batch, place, claim))
+            task = asyncio.create_task(self._run(id, seen.batch, seen.place, claim))
+            self._running[id] = _Running(task, seen.batch.spec, only_ends)
+
+    def _specs(self, *, only_ends: bool = False) -> list[BatchSpec]:
+        """Return the batches that run here and do not yield already."""
+        found = [each for each in self._running.values() if not each.task.cancelling()]
+        return [each.spec for each in found if each.only_ends is only_ends]
 
     async def _run(self, id: str, batch: Batch, place: str, claim: Claim) -> None:
         storage = self._storage

@@ -25,7 +25,7 @@ from qlm.gateway.files.s3.threads import DaemonThreads
 from qlm.gateway.files.s3.tries import SMALL_SHARE
 from qlm.gateway.files.storage import Pace, Storage
 
-PACE: Final = Pace(scan_s=3.0, look_s=2.0, note_s=5.0, sweep_s=900.0)
+PACE: Final = Pace(scan_s=3.0, look_s=2.0, note_s=5.0, sweep_s=900.0, rest_s=10.0)
 """Each look costs calls, for which most storages are paid."""
 
 _THREADS: Final = 16

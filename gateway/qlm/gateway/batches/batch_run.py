@@ -1,6 +1,7 @@
 """One batch under a claim: validated, run line by line, ended."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import islice
@@ -75,6 +76,8 @@ class BatchRun:
         self._state = claim.state
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
+        self._left_out = deque[Line]()  # begun, but not queued since the batch is paused
+        self._answered = set[int]()  # numbers of the open lines whose end is being written
         self._writing = asyncio.Lock()
         self._broken: BaseException | None = None
 
@@ -156,7 +159,7 @@ class BatchRun:
         if not await self._slots.take():
             await self._write(self._unanswered(line))
             return
-        run = LineRun(self._gateway, self._spec, line, self._prepare, self._slots.stopped)
+        run = LineRun(self._gateway, self._spec, line, self._prepare, self._slots)
         task = asyncio.create_task(self._run_line(line, run))
         self._open[task] = line, run
         task.add_done_callback(self._ended)
@@ -176,34 +179,57 @@ class BatchRun:
         found = await run.run()
         if self._now_s() >= self._spec.expires_s and not self._slots.stopped.is_set():
             self._stop("expired")
-        if found is None or (not found.ok and self._slots.stopped.is_set()):
+        stopped = self._slots.stopped.is_set()
+        if found is None and not stopped:
+            self._left_out.append(line)
+            return
+        if found is None or (not found.ok and stopped):
             found = self._unanswered(line)
-        await self._write(found)
+        self._answered.add(line.number)
+        try:
+            await self._write(found)
+        finally:
+            self._answered.discard(line.number)
 
     async def _all_ended(self) -> None:
-        """Wait for the open lines; once the batch stops, cancel them."""
-        stopped = asyncio.create_task(self._slots.stopped.wait())
-        try:
-            while self._open and not self._slots.stopped.is_set():
-                await asyncio.wait((stopped, *self._open), return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.sleep(0)  # for `_ended`
-        finally:
-            await end_tasks([stopped])
+        """Wait for the open lines, and begin those left out again; once the batch stops, cancel them."""
+        while (self._open or self._left_out) and not self._slots.stopped.is_set():
+            while self._left_out:
+                await self._begin(self._left_out.popleft())
+            if self._open:
+                await self._some_end()
         if self._open:
             await self._cancel_open()
+        while self._left_out:
+            await self._write(self._unanswered(self._left_out.popleft()))
         self._check_unbroken()
 
+    async def _some_end(self) -> None:
+        """Wait until one of the open lines has an end, or the batch stops."""
+        stopped = asyncio.create_task(self._slots.stopped.wait())
+        try:
+            await asyncio.wait((stopped, *self._open), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # for `_ended`
+        finally:
+            await end_tasks([stopped])
+
     async def _cancel_open(self) -> None:
+        """Cancel the requests of the open lines; those that do not end in time have no answer."""
         opened = dict(self._open)
-        why = _ENDS[self._end_status][1]
         for _, run in opened.values():
             if run.request_id is not None:
-                await self._gateway.store.cancel(run.request_id, why=why)
+                await self._gateway.store.cancel(run.request_id, why=self._slots.why_stopped)
         await asyncio.wait(opened, timeout=STOP_S)
-        left = [task for task in opened if not task.done()]
+        left = [task for task, (line, _) in opened.items() if not self._has_end(task, line)]
         await end_tasks(left)
         for task in left:
             await self._write(self._unanswered(opened[task][0]))
+        if self._open:  # their ends are being written
+            await asyncio.wait(tuple(self._open))
+            await asyncio.sleep(0)  # for `_ended`
+
+    def _has_end(self, task: asyncio.Task[None], line: Line) -> bool:
+        return task.done() or line.number in self._answered
 
     async def _finish(self) -> None:
         if self._state.completed + self._state.failed != self._state.total:
@@ -263,7 +289,7 @@ class BatchRun:
 
     def _stop(self, status: str) -> None:
         self._end_status = status
-        self._slots.stopped.set()
+        self._slots.stop(_ENDS[status][1])
 
     # --- small parts
 

@@ -1,6 +1,7 @@
 """One line of a batch as a durable request: queued, waited for, and turned into a line of output."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from qlm.domain.outcome import Outcome
 from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
+from qlm.gateway.batches.line_slots import LineSlots
 from qlm.gateway.batches.lines import Line
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
@@ -87,11 +89,11 @@ class LineRun:
     """
 
     def __init__(
-        self, gateway: Gateway, spec: BatchSpec, line: Line, prepare: PrepareLine, stopped: asyncio.Event
+        self, gateway: Gateway, spec: BatchSpec, line: Line, prepare: PrepareLine, slots: LineSlots
     ) -> None:
-        """Run nothing yet; once `stopped`, a line whose request is not queued gets no further try."""
+        """Run nothing yet; a line whose request is not queued gets no further try if the slots say so."""
         self.request_id: RequestId | None = None
-        self._stopped = stopped
+        self._slots = slots
         self._gateway = gateway
         self._spec = spec
         self._line = line
@@ -100,13 +102,16 @@ class LineRun:
         self._away = 0  # refusals in a row because a part is away
 
     async def run(self) -> Answered | None:
-        """Return the line's end; None if its batch stopped before. It waits while parts of QLM are away."""
+        """Return the line's end, or None: its batch stopped or was paused before its request was queued.
+
+        It waits while parts of QLM are away.
+        """
         tries = 0
         while True:
             try:
-                line, end = await self._once()
-                if isinstance(end, ApiError):
-                    raise end
+                if (done := await self._once()) is None:
+                    return None
+                line, end = done
                 if end.outcome.ok:
                     return self._response(200, await line.answer(line.prepared.metadata, end))
                 tries += 1
@@ -124,23 +129,36 @@ class LineRun:
             if not again:
                 return self._response(error.status, error.body())
             self._away = self._away + 1 if error.status == _AWAY else 0
-            if await self._stops_within(pause_s(error, self._away)):
+            if not await self._goes_on_after(pause_s(error, self._away)):
                 return None
 
-    async def _stops_within(self, pause_s: float) -> bool:
-        try:
+    async def _goes_on_after(self, pause_s: float) -> bool:
+        """Return whether the batch is neither paused nor stopped after a pause, which a stop cuts short."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await self._stopped.wait()
-        except TimeoutError:
-            return False
-        return True
+                await self._slots.stopped.wait()
+        return self._slots.may_begin
 
-    async def _once(self) -> tuple[PreparedLine, SendFinal | ApiError]:
+    async def _once(self) -> tuple[PreparedLine, SendFinal] | None:
+        """Queue the line's request, or find it, and wait for its end.
+
+        Raises:
+            ApiError: It was refused, or this gateway waits no longer.
+        """
         line = await self._prepared()
+        if line.prepared.request is not None and not self._slots.may_begin:
+            return None
         self.request_id = line.prepared.metadata.id
         sink = EndSink()
         await self._gateway.intake.accept(line.prepared, sink, Mode.WHOLE)
-        return line, await sink.wait()
+        if (
+            self._slots.stopped.is_set()
+        ):  # `BatchRun` may have cancelled its lines before this one was indexed
+            await self._gateway.store.cancel(self.request_id, why=self._slots.why_stopped)
+        end = await sink.wait()
+        if isinstance(end, ApiError):
+            raise end
+        return line, end
 
     async def _prepared(self) -> PreparedLine:
         """Admit the line under the first of its keys that is not used up; each has a few attempts.

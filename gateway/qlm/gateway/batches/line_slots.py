@@ -12,6 +12,7 @@ class LineSlots:
         stopped: Set once the batch stops; it takes none after that.
         going_on: Set while it is not paused; it takes none without.
         wanted: It waits for one.
+        why_stopped: Why it stops; empty before.
     """
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
@@ -21,6 +22,17 @@ class LineSlots:
         self.going_on = asyncio.Event()
         self.going_on.set()
         self.wanted = False
+        self.why_stopped = ""
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether further requests may go into the queue: it is not paused, and does not stop."""
+        return self.going_on.is_set() and not self.stopped.is_set()
+
+    def stop(self, why: str) -> None:
+        """Take none from now on."""
+        self.why_stopped = why
+        self.stopped.set()
 
     async def take(self) -> bool:
         """Take a slot, or return False if the batch stops before; with False or an error, none is taken."""

@@ -1,6 +1,7 @@
 """Webhooks of a gateway: ends of responses and batches come to receivers on loopback, at least once."""
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -102,6 +103,35 @@ async def test_the_end_of_a_batch_is_reported_though_its_gateway_died_before(wor
     await world.gateway(webhooks(world.receiver.url))
     await until(lambda: world.receiver.ids_of("batch.cancelled") == [spec.id])
     await until(lambda: world.storage.batches.open_places() == {})
+
+
+async def test_the_end_of_a_batch_that_cannot_be_closed_is_reported_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, tries, events = world.storage.batches, 0, list[EndEvent]()
+    close, add_end = batches.close, world.cluster.store.add_end
+
+    def close_late(place: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise OSError(errno.EROFS, "Read-only file system")
+        close(place)
+
+    async def noted(event: EndEvent) -> None:
+        events.append(event)
+        await add_end(event)
+
+    monkeypatch.setattr(batches, "close", close_late)
+    monkeypatch.setattr(world.cluster.store, "add_end", noted)
+    spec, place = add_batch(world.storage, LINE, endpoint="/v1/completions")
+    claim = batches.claim(place)
+    assert claim is not None and claim.end(BatchState(status="cancelled"))
+    claim.release()
+    world.storage = replace(world.storage, pace=replace(world.storage.pace, scan_s=0.01, rest_s=0.02))
+    await world.gateway(webhooks(world.receiver.url))
+    await until(lambda: batches.open_places() == {})
+    assert (tries, [each.subject for each in events]) == (4, [spec.id])
 
 
 async def test_an_event_is_sent_until_it_is_taken_under_one_id(world: World) -> None:

@@ -15,7 +15,7 @@ from qlm.cli.webhooks.section import EventType
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent
 from qlm.gateway.outbound.addresses import AddressRefusedError, guarded_socket, is_allowed
-from qlm.gateway.webhooks.backoff import pause_s
+from qlm.gateway.webhooks.backoff import SPARE_MAX_S, pause_s, spare_s
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id, event_type
 from qlm.gateway.webhooks.limits import WebhookLimits
@@ -149,6 +149,17 @@ def test_pauses_double_up_to_the_longest_and_are_drawn_from_their_upper_half(n: 
     assert longest_s / 2 <= pause_s(n, limits, chance) <= longest_s
     pauses = [pause_s(each, limits, chance) for each in range(1, 12)]
     assert all(a <= b for a, b in itertools.pairwise(pauses))
+
+
+@given(st.integers(1, 5), st.floats(0, 1))
+def test_pauses_of_a_spared_event_double_with_each_claim(claims: int, chance: float) -> None:
+    pause_s = spare_s(claims, chance)
+    assert pause_s is not None and 2 ** (claims - 1) / 2 <= pause_s <= 2 ** (claims - 1) < SPARE_MAX_S
+
+
+@given(st.integers(6, 10_000), st.floats(0, 1))
+def test_an_event_that_was_spared_often_is_left_until_its_claim_runs_out(claims: int, chance: float) -> None:
+    assert spare_s(claims, chance) is None
 
 
 def test_an_endpoint_gets_its_types_of_its_tenants() -> None:

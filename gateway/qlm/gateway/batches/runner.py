@@ -75,6 +75,7 @@ class BatchRunner:
         self._running: dict[str, _Running] = {}
         self._seen: dict[str, _Seen] = {}
         self._releases: set[asyncio.Task[None]] = set()
+        self._reported: set[str] = set()  # batches that are not closed, though their end is in the outbox
 
     async def run(self) -> None:
         """Look for batches until cancelled; then leave them to others."""
@@ -102,6 +103,7 @@ class BatchRunner:
         """Read the open batches that are new or were read long ago; run those whose turn it is."""
         places = await self._storage.call(self._storage.batches.open_places)
         self._seen = {id: seen for id, seen in self._seen.items() if id in places}
+        self._reported.intersection_update(places)
         due = [id for id in places if self._is_due(id)]
         for start in range(0, len(due), READS_MAX):
             some = due[start : start + READS_MAX]
@@ -189,13 +191,15 @@ class BatchRunner:
         """Close a batch that has ended, once its event is in the outbox: the batch is open until then."""
         if batch is None or not batch.ended:
             return
-        if self._gateway.notifies(BATCH_EVENTS, batch.spec.tenant):
+        id, notifies = batch.spec.id, self._gateway.notifies(BATCH_EVENTS, batch.spec.tenant)
+        if notifies and id not in self._reported:
             state = batch.state
             at_ns = (state.ended_s or 0) * 10**9
             event = EndEvent(
                 subject=batch.spec.id, ended_as=state.status, tenant=batch.spec.tenant, at_ns=at_ns
             )
             await self._gateway.store.add_end(event)
+            self._reported.add(id)
         await self._storage.call(self._storage.batches.close, place)
 
     async def _sweep(self) -> None:

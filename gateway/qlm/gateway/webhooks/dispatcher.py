@@ -11,7 +11,7 @@ from typing import Final
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.webhooks.backoff import pause_s
+from qlm.gateway.webhooks.backoff import SPARE_MAX_S, pause_s, spare_s
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_id, event_type
 from qlm.gateway.webhooks.seen import as_seen
@@ -109,7 +109,7 @@ class Dispatcher:
         attempts = await asyncio.gather(*(self._sender.send(each, event) for each in endpoints))
         for endpoint, attempt in zip(endpoints, attempts, strict=True):
             if attempt.result is Result.SPARED:
-                left.again_ns.append(attempt.spared_until_ns)
+                left.spared_until_ns.append(attempt.spared_until_ns)
                 continue
             self._metrics.attempted(endpoint.name, attempt.result.value)
             if attempt.result is Result.FAILED:
@@ -123,10 +123,15 @@ class Dispatcher:
 
     async def _settle(self, event: EndEvent, left: "_Left") -> None:
         given_up: Sequence[Endpoint] = ()
+        if left.spared_until_ns:
+            spared_s = spare_s(event.attempts, self._chance())
+            if spared_s is None and left.only_spared:
+                return  # it is due again once the claim runs out
+            again_ns = self._after_ns(SPARE_MAX_S if spared_s is None else spared_s)
+            left.again_ns.append(max(again_ns, min(left.spared_until_ns)))
         if left.failed:
             event = replace(event, failures=event.failures + 1)
-            pause_ns = round(pause_s(event.failures, self._webhooks.limits, self._chance()) * 1e9)
-            again_ns = self._gateway.clock.now_ns() + pause_ns
+            again_ns = self._after_ns(pause_s(event.failures, self._webhooks.limits, self._chance()))
             if again_ns < self._until_ns(event):
                 left.again_ns.append(again_ns)
             else:
@@ -151,6 +156,9 @@ class Dispatcher:
     def _wanting(self, event: EndEvent) -> Sequence[Endpoint]:
         return self._webhooks.receivers((event_type(event),), event.tenant)
 
+    def _after_ns(self, pause_s: float) -> int:
+        return self._gateway.clock.now_ns() + round(pause_s * 1e9)
+
     def _until_ns(self, event: EndEvent) -> int:
         return event.at_ns + round(self._webhooks.limits.retry_for_s * 1e9)
 
@@ -171,13 +179,20 @@ class _Left:
     Attributes:
         done: Names of endpoints that need no further attempt.
         failed: Endpoints that do.
-        again_ns: Times from which others may be tried, nanoseconds since the epoch.
+        spared_until_ns: Times until which endpoints are spared at least, nanoseconds since the epoch.
+        again_ns: Times at which the event may be due again.
     """
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failed: list[Endpoint] = []
+        self.spared_until_ns: list[int] = []
         self.again_ns: list[int] = []
+
+    @property
+    def only_spared(self) -> bool:
+        """Whether nothing has changed that is to be stored."""
+        return not (self.done or self.failed or self.again_ns)
 
 
 async def send_webhooks(gateway: Gateway) -> None:

@@ -22,9 +22,6 @@ PAUSE_NS: Final = 10_000_000_000
 SHARES: Final = 4
 """Parts of the attempts that may be under way: of several endpoints, none gets more than one of them."""
 
-BUSY_NS: Final = 1_000_000_000
-"""Time for which an endpoint is spared that has its part under way."""
-
 NAME_THREADS: Final = 2
 """Look-ups of one endpoint's name at a time."""
 
@@ -44,7 +41,7 @@ class Result(Enum):
 
 
 class Attempt(NamedTuple):
-    """What became of an attempt, why it failed, and until when its endpoint is spared."""
+    """What became of an attempt, why it failed, and until when its endpoint is spared at least."""
 
     result: Result
     why: str = ""
@@ -84,7 +81,7 @@ class Sender:
         if breaker.is_open:
             return Attempt(Result.SPARED, spared_until_ns=breaker.open_until_ns)
         if not self._free[endpoint.name]:
-            return Attempt(Result.SPARED, spared_until_ns=self._clock.now_ns() + BUSY_NS)
+            return Attempt(Result.SPARED)
         self._free[endpoint.name] -= 1
         try:
             return await self._attempt(endpoint, event, breaker)

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -428,3 +429,16 @@ async def test_a_batch_that_rests_is_seldom_read(
     async with batches_running(replace(gateway, storage=fast(storage, rest_s=60)), {ENDPOINT: refuse}):
         await until(lambda: calls["open_places"] > 10)
     assert calls["read"] == 3
+
+
+async def test_a_disk_that_hangs_keeps_no_other_work_of_the_process_waiting(storage: Storage) -> None:
+    go, threads = threading.Event(), ThreadPoolExecutor(2)
+    asyncio.get_running_loop().set_default_executor(threads)
+    calls = [asyncio.create_task(storage.call(go.wait, 60)) for _ in range(10)]
+    try:
+        await asyncio.sleep(0)  # for their begin
+        async with asyncio.timeout(10):
+            await asyncio.to_thread(lambda: None)
+    finally:
+        go.set()
+        await asyncio.gather(*calls)

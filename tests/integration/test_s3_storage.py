@@ -24,7 +24,7 @@ from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.errors import SESSION_TOKEN, StorageRefusedError
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.s3.storage import bucket_of, check_bucket, storage_of_bucket
-from qlm.gateway.files.s3.threads import DaemonThreads
+from qlm.gateway.files.threads import DaemonThreads
 from support.needs import need
 from support.ports import free_port
 from support.s3 import CREDENTIALS, missing, new_bucket, running_s3

@@ -20,7 +20,7 @@ ENDINGS = frozenset({"discard"})
 def failing_storage(plain: Storage, injector: Injector) -> Storage:
     """Return a storage with the calls of another one, each of which an injector may let fail."""
     return _FailingStorage(
-        plain.files, plain.batches, plain.limits, plain.pace, plain.executor, injector=injector
+        plain.files, plain.batches, plain.limits, plain.executor, plain.pace, injector=injector
     )
 
 

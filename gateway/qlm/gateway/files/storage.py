@@ -78,15 +78,15 @@ class Storage:
         batches: The batches.
         limits: Limits of both.
         pace: How often they are looked at.
-        executor: Threads for their calls; None for those of the event loop.
+        executor: Threads for their calls alone: one that hangs keeps no other work of the process waiting.
         outage: Log of its outages.
     """
 
     files: FileStore
     batches: BatchStore
     limits: FileLimits
+    executor: Executor
     pace: Pace = DISK_PACE
-    executor: Executor | None = None
     outage: Outage = field(default_factory=partial(Outage, "storage of files"))
 
     async def call(self, what: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

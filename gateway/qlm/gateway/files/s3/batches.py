@@ -44,7 +44,7 @@ from qlm.gateway.files.s3.bucket import Bucket, Entry
 from qlm.gateway.files.s3.claim import S3Claim
 from qlm.gateway.files.s3.files import S3Files, content_key
 from qlm.gateway.files.s3.known import KnownJson
-from qlm.gateway.files.s3.threads import DaemonThreads
+from qlm.gateway.files.threads import DaemonThreads
 
 _BATCHES: Final = "batches"
 _RUN_ONLY: Final = ("input", "output-", "errors-", "state-")

@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any, Final
 
 from qlm.gateway.files.s3.bucket import Bucket
-from qlm.gateway.files.s3.threads import DaemonThreads
+from qlm.gateway.files.threads import DaemonThreads
 
 KEPT_MAX: Final = 10_000
 _AT_ONCE: Final = 8

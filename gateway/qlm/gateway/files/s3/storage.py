@@ -21,9 +21,9 @@ from qlm.gateway.files.s3.errors import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, S
 from qlm.gateway.files.s3.files import S3Files
 from qlm.gateway.files.s3.known import KnownJson
 from qlm.gateway.files.s3.settings import S3Settings
-from qlm.gateway.files.s3.threads import DaemonThreads
 from qlm.gateway.files.s3.tries import SMALL_SHARE
 from qlm.gateway.files.storage import Pace, Storage
+from qlm.gateway.files.threads import DaemonThreads
 
 PACE: Final = Pace(scan_s=3.0, look_s=2.0, note_s=5.0, sweep_s=900.0, rest_s=10.0)
 """Each look costs calls, for which most storages are paid."""
@@ -44,7 +44,7 @@ def storage_of_bucket(
     files = S3Files(bucket, known, clock, random_hex)
     batches = S3Batches(bucket, files, known, clock, random_hex, claim_ttl_s)
     threads = DaemonThreads(_THREADS, "qlm-s3")
-    return Storage(files, batches, limits or FileLimits(), pace, threads)
+    return Storage(files, batches, limits or FileLimits(), threads, pace)
 
 
 def bucket_of(settings: S3Settings, environment: Mapping[str, str] = os.environ) -> Bucket:

@@ -89,7 +89,10 @@ def test_a_model_waits_for_the_first_placement_no_longer_than_its_start_takes(
     )
     view = ClusterView(classes=asked(C), instances=(status("i", A), status("j", B)), queues=())
     state = PlacementState(traffic_since_s=NOW_NS / 1e9)
-    for at_s, models in ((waits_s - 0.01, {"i": {A}, "j": {B}}), (waits_s + 0.01, {"i": {A, C}, "j": {B, C}})):
+    for at_s, models in (
+        (waits_s - 0.01, {"i": {A}, "j": {B}}),
+        (waits_s + 0.01, {"i": {A, C}, "j": {B, C}}),
+    ):
         assert served(restricted(view, state, fleet, NOW_NS + round(at_s * S))) == models
 
 

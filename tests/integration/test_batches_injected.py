@@ -71,7 +71,7 @@ async def _run_batch(
     injector: Injector, folder: Path, receiver: Receiver
 ) -> tuple[Counter[str], Counter[str]]:
     plain = storage_in(folder / "files", SystemClock())
-    pace = replace(plain.pace, scan_s=0.02, look_s=0.02)
+    pace = replace(plain.pace, scan_s=0.02, look_s=0.02, rest_s=0.02)
     storage = failing_storage(replace(plain, pace=pace), injector)
     async with running_cluster(folder) as cluster:
         gateway = create_gateway(

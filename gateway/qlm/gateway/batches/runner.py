@@ -146,7 +146,7 @@ class BatchRunner:
             await self._noted(self._claim, spec.id, False)
             if yields is not None and {spec.id, yields.id} <= self._running.keys():
                 _log.info("batch %s yields to %s of another tenant", yields.id, spec.id)
-                self._running[yields.id].task.cancel()
+                await end_tasks([self._running[yields.id].task])
 
     async def _claim(self, id: str, only_ends: bool) -> None:
         """Run a batch, unless another gateway does; it is read again before the next try."""
@@ -157,9 +157,8 @@ class BatchRunner:
             self._running[id] = _Running(task, seen.batch.spec, only_ends)
 
     def _specs(self, *, only_ends: bool = False) -> list[BatchSpec]:
-        """Return the batches that run here and do not yield already."""
-        found = [each for each in self._running.values() if not each.task.cancelling()]
-        return [each.spec for each in found if each.only_ends is only_ends]
+        """Return the batches that run here."""
+        return [each.spec for each in self._running.values() if each.only_ends is only_ends]
 
     async def _run(self, id: str, batch: Batch, place: str, claim: Claim) -> None:
         storage = self._storage

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +15,7 @@ from aiohttp import web
 from qlm.domain.ports.outbox import EndEvent
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.webhooks.endpoints import Webhooks
-from qlm.gateway.webhooks.sender import FAILURES_MAX, Attempt, Result
+from qlm.gateway.webhooks.sender import FAILURES_MAX
 from support.gateway import SystemClock, running_cluster, until
 from support.webhook_world import World, added, counted, replace_limits, webhooks
 from support.webhooks import receiving
@@ -144,29 +143,3 @@ async def test_a_slow_endpoint_does_not_hold_back_others(
         go.set()
         await world.all_sent()
         assert len(slow.events) == 8
-
-
-async def test_events_that_wait_long_for_an_endpoint_are_not_written_again_and_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("qlm.gateway.webhooks.backoff.SPARE_MAX_S", 0.004)
-    monkeypatch.setattr("qlm.gateway.webhooks.backoff.SPARE_FIRST_S", 0.001)
-    monkeypatch.setattr("qlm.gateway.webhooks.dispatcher.CLAIM_S", -0.05)
-    claims = Counter[str]()
-    claim, settled = world.cluster.store.claim_ends, settled_at(world, monkeypatch)
-
-    async def counted_claims(limit: int, claim_s: float) -> Sequence[EndEvent]:
-        found = await claim(limit, claim_s)
-        claims.update(each.subject for each in found)
-        return found
-
-    async def spared(*_: object) -> Attempt:
-        return Attempt(Result.SPARED)
-
-    monkeypatch.setattr(world.cluster.store, "claim_ends", counted_claims)
-    monkeypatch.setattr("qlm.gateway.webhooks.sender.Sender.send", spared)
-    limits = replace_limits(timeout_s=0.1)
-    await world.gateway(webhooks(world.receiver.url, limits=limits))
-    await world.cluster.store.add_end(added(1))
-    await until(lambda: claims["a-1"] > 5)
-    assert len(settled) == 2

@@ -7,21 +7,21 @@ from qlm.gateway.webhooks.limits import WebhookLimits
 SPARE_FIRST_S: Final = 1.0
 """Longest pause of an event that is spared for the first time; it doubles with each claim."""
 
-SPARE_MAX_S: Final = 30.0
-"""Pauses of this length and longer are not stored: the claim of the event runs out after about that time."""
+SPARE_MAX_S: Final = 60.0
+"""Longest pause of an event that is spared."""
 
 
-def spare_s(claims: int, chance: float) -> float | None:
-    """Return the pause of an event that is spared; None to leave it until its claim runs out.
+def spare_s(claims: int, chance: float) -> float:
+    """Return the pause of an event that is spared, seconds: it doubles with each claim.
 
-    So events that wait for an endpoint which is slow or down cost few writes, however many they are.
+    So events that wait for an endpoint which is slow or down are seldom looked at, however many they are.
 
     Args:
         claims: Claims of the event so far, at least 1.
         chance: A number from 0 to 1 by chance, so that events that were spared together come apart.
     """
-    longest_s = SPARE_FIRST_S * 2.0 ** min(claims - 1, 40)
-    return None if longest_s >= SPARE_MAX_S else longest_s * (0.5 + chance / 2)
+    longest_s = min(SPARE_FIRST_S * 2.0 ** min(claims - 1, 40), SPARE_MAX_S)
+    return longest_s * (0.5 + chance / 2)
 
 
 def pause_s(failures: int, limits: WebhookLimits, chance: float) -> float:

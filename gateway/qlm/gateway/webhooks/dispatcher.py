@@ -11,7 +11,7 @@ from typing import Final
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.webhooks.backoff import SPARE_MAX_S, pause_s, spare_s
+from qlm.gateway.webhooks.backoff import pause_s, spare_s
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_id, event_type
 from qlm.gateway.webhooks.seen import as_seen
@@ -124,10 +124,7 @@ class Dispatcher:
     async def _settle(self, event: EndEvent, left: "_Left") -> None:
         given_up: Sequence[Endpoint] = ()
         if left.spared_until_ns:
-            spared_s = spare_s(event.attempts, self._chance())
-            if spared_s is None and left.only_spared:
-                return  # it is due again once the claim runs out
-            again_ns = self._after_ns(SPARE_MAX_S if spared_s is None else spared_s)
+            again_ns = self._after_ns(spare_s(event.attempts, self._chance()))
             left.again_ns.append(max(again_ns, min(left.spared_until_ns)))
         if left.failed:
             event = replace(event, failures=event.failures + 1)
@@ -188,11 +185,6 @@ class _Left:
         self.failed: list[Endpoint] = []
         self.spared_until_ns: list[int] = []
         self.again_ns: list[int] = []
-
-    @property
-    def only_spared(self) -> bool:
-        """Whether nothing has changed that is to be stored."""
-        return not (self.done or self.failed or self.again_ns)
 
 
 async def send_webhooks(gateway: Gateway) -> None:

@@ -58,8 +58,9 @@ def settle(state: State, event: EndEvent, again_ns: int | None) -> tuple[bool, E
         del state.ends.events[event.subject]
         effects.outbox[event.subject] = None
     else:
+        if event != row.event:  # when it is due is not stored
+            effects.outbox[event.subject] = event
         _put(state, event, again_ns)
-        effects.outbox[event.subject] = event
     return True, effects
 
 

@@ -1,9 +1,9 @@
 """Errors that forecasts are assumed to have before any came out, by turn and horizon.
 
 Quantiles of the logarithm of (actual + 2 s) over (forecast + 2 s), at `PRIOR_SHARES`. Those of models that
-share an instance were measured under `qlm-visits` on the drawn scenarios 2, 6, 7, 10, 13, 15, 16 and 22 at
-loads of 0.8 or 1.2 (450 requests, seed 1), each run with the same weight. Drawn scenario 4 helped to choose
-the rule that applies them; no other scenario of decision 25 took part. Those of the first turn count only
+share an instance were measured under `qlm` on the drawn scenarios 2, 6, 7, 10, 13, 15, 16 and 22 at loads of
+0.8 or 1.2 (450 requests, seed 1), each run with the same weight. Drawn scenario 4 helped to choose the rule
+that applies them; no other scenario of decision 25 took part. Those of the first turn count only
 beside outcomes: `ForecastErrors.corrected`.
 """
 

@@ -21,7 +21,7 @@ def update_placement(
 ) -> PlacementState:
     """Return the placement after a view; see `planner.placement.policy.place`."""
     now_s = now_ns / 1e9
-    if state.homes is not None and now_s - state.decided_s < EVERY_S and not _homeless(state.homes, view):
+    if not (is_due(state, now_ns) or _homeless(state.homes or {}, view)):
         return state
     if state.traffic_since_s is None and _homeless({}, view):
         state = replace(state, traffic_since_s=now_s)
@@ -32,6 +32,11 @@ def update_placement(
     placed = place(state, problem, now_s=now_s, lost=lost, watched_s=watched_s)
     decided = placed.decided_s != state.decided_s
     return replace(placed, late=counted(state.late, late)) if decided else placed
+
+
+def is_due(state: PlacementState, now_ns: int) -> bool:
+    """Return True if the first placement, or a regular look at it, is due."""
+    return state.homes is None or now_ns / 1e9 - state.decided_s >= EVERY_S
 
 
 def _homeless(homes: Homes, view: ClusterView) -> bool:

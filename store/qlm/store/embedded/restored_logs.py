@@ -64,7 +64,8 @@ def find(path: Path, incarnation: int | None, ended: Collection[RequestId] = ())
     """Read the token log beside a queue file whose last incarnation is given; None if it is new.
 
     Requests that have ended by the journal are no damage if they lack tokens: after a power failure, the log
-    may have lost their end, which is not synced, and files with their tokens, which were then deleted.
+    may have lost their end, which is not synced, and files with their tokens, which were then deleted. On a
+    full disk, such files are deleted before that end is written.
 
     Segments of earlier incarnations are void: a version without a token log has used the file since. Those
     beside a new file belong to another one, so they are kept under another name.

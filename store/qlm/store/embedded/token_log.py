@@ -74,6 +74,7 @@ class TokenLog:
         self._ended_prepared = 0
         self._ends = 0
         self._ends_written = 0
+        self._refused = False
         self._last_was_slow = False
         self._slow_until_ns: int | None = None
         self._begin_segment()
@@ -150,7 +151,9 @@ class TokenLog:
         except OSError as error:
             self._cut(segment)
             self._ended_prepared = 0
+            self._refused = True
             raise unavailable(segment.path, error) from error
+        self._refused = False
         segment.size += len(data)
         del self._ended[: self._ended_prepared]
         self._ends_written += self._ended_prepared
@@ -160,7 +163,8 @@ class TokenLog:
         """Forget requests whose end is stored.
 
         Segments that have no others are deleted once a later write has said so: a segment without the first
-        tokens of a request, and without its end, looks like damage.
+        tokens of a request, and without its end, looks like damage. If a write fails, they are deleted before
+        the next one, since the disk may be full: to `find`, a stored end is no damage.
         """
         for id in ids:
             known = [segment for segment in self._segments if id in segment.ids]
@@ -177,7 +181,8 @@ class TokenLog:
             self._segments.pop(0).delete()
 
     def _has_ended(self, segment: Segment) -> bool:
-        return not (segment.ids or segment.moved_to) and segment.ends <= self._ends_written
+        said = segment.ends <= self._ends_written or self._refused
+        return said and not (segment.ids or segment.moved_to)
 
     def moved(self) -> Moved | None:
         """Return moved logs that are not synced; until `synced`, their former files are kept."""
@@ -202,12 +207,14 @@ class TokenLog:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            self._refused = True
             raise unavailable(path, error) from error
         segment = Segment(path, fd, len(MAGIC))
         try:
             segment.write_all(self._write, MAGIC)
         except OSError as error:
             segment.delete()
+            self._refused = True
             raise unavailable(path, error) from error
         self._segments.append(segment)
 

@@ -145,9 +145,11 @@ def decode_ended(key: str, value: bytes) -> Ended | None:
     """
     try:
         (length,) = _LENGTH.unpack_from(value)
-        plain: dict[str, Any] = orjson.loads(value[_LENGTH.size : _LENGTH.size + length])
+        plain = orjson.loads(value[_LENGTH.size : _LENGTH.size + length])
+        if not isinstance(plain, dict):
+            raise TypeError("no JSON object")
         output = decode_tokens(value[_LENGTH.size + length :])
-    except (ValueError, struct.error) as error:
+    except (TypeError, ValueError, struct.error) as error:
         raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error!r}") from error
     try:
         return _ended(plain, output)

@@ -162,6 +162,13 @@ async def test_a_journal_of_another_kind_is_refused(journal: DictJournal, key: s
         await opened(journal)
 
 
+@pytest.mark.parametrize("text", [b"[]", b'"x"', b"1", b"null", b"true"])
+async def test_an_end_that_is_no_json_object_is_refused(journal: DictJournal, text: bytes) -> None:
+    journal.entries["ended/r1"] = len(text).to_bytes(4, "little") + text
+    with pytest.raises(UndecodableDataError, match=r"'ended/r1' cannot be read: .*no JSON object"):
+        await opened(journal)
+
+
 async def test_an_end_of_a_later_version_is_left_out_and_logged(
     journal: DictJournal, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,7 +26,7 @@ from qlm.domain.errors import (
     StoreUnavailableError,
 )
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
-from qlm.domain.ids import GatewayId, QueueName
+from qlm.domain.ids import GatewayId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
@@ -144,6 +144,31 @@ async def test_what_a_worker_watched_is_kept_until_its_end_or_the_workers_word()
     other = GatewayId("another")
     await store.watch(metadata(1), other)
     assert await store.unwatch(metadata(1).id, other) == 1
+
+
+class _Recording(MemoryStore):
+    """Records of which requests a watcher was removed."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock(), LIMITS)
+        self.unwatched: list[RequestId] = []
+
+    async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
+        self.unwatched.append(id)
+        return await super().unwatch(id, watcher)
+
+
+async def test_nothing_is_kept_of_requests_that_a_worker_finds_ended_or_missing() -> None:
+    store = _Recording()
+    ended, missing, waiting = metadata(1), metadata(2), metadata(3)
+    await enqueued(store, 1, 3)
+    await store.cancel(ended.id, Outcome.CANCELLED, "why")
+    async with linked(store, no_broker) as calls:
+        remote = remote_store(calls)
+        for each in (ended, missing, waiting):
+            await remote.watch(each, GATEWAY)
+            await remote.read_output(each.id, 0)
+    assert store.unwatched == [waiting.id]
 
 
 async def test_after_the_owners_end_all_calls_fail_and_feeds_end() -> None:

@@ -319,4 +319,6 @@ class Agent:
             state.engines.suspect = state.engines.active is not None
             if event.finish == "garbled":
                 stats.progress.strike("garbled", now_ns)
+        elif event.finish == "declined":
+            watchdog.declined(state, event.detail)
         lifecycle.generation_ended(state.requests, tracked, event, short=short)

@@ -47,16 +47,20 @@ class GenerationEnded:
 
     Attributes:
         call_id: Its engine call.
-        finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died), `garbled` (its
-            answer cannot be read) or `media_lost` (the store has the media of the prompt no more).
-        detail: Message of the engine with `refused`, `lost` and `garbled`; the reason with `media_lost`.
+        finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died), `declined` (it
+            answered that it does not serve, such as by 401), `garbled` (its answer cannot be read) or
+            `media_lost` (the store has the media of the prompt no more).
+        detail: Message of the engine with `refused`, `lost`, `declined` and `garbled`; the reason with
+            `media_lost`.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reported them.
+        blameless: The request cannot be what the engine declined.
     """
 
     call_id: str
     finish: str
     detail: str = ""
     cached_tokens: int | None = None
+    blameless: bool = False
 
 
 @value
@@ -119,10 +123,12 @@ class EngineProbed:
     Attributes:
         healthy: It passed.
         by_token: It was asked for a token, not only for its health.
+        declined: What it answered, if it declined to serve.
     """
 
     healthy: bool
     by_token: bool = False
+    declined: str = ""
 
 
 @value

@@ -187,7 +187,9 @@ def generation_ended(
             advance(requests, tracked, Cause.REFUSED, why=event.detail)
         case "media_lost":
             advance(requests, tracked, Cause.MEDIA_LOST, why=event.detail)
-        case "lost" | "garbled" if not tracked.ended:
+        case "declined" if event.blameless and not tracked.ended:
+            advance(requests, tracked, Cause.LOST, why=event.detail)
+        case "lost" | "declined" | "garbled" if not tracked.ended:
             _engine_lost(requests, tracked, event.detail)
         case "abort" if tracked.phase is Phase.RUNNING:
             _engine_lost(requests, tracked, "aborted by the engine")

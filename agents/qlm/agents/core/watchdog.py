@@ -6,7 +6,8 @@ profile raise no alarm: a slow engine is a matter of estimates.
 
 A cut makes the engine suspect: it gets no request, and plans avoid it, until it has generated a token for a
 new request, a probe. So one request that waits is enough to see that an engine admits nothing. An engine that
-is only busy generates the token of the probe; the cut has cost it a pause.
+is only busy generates the token of the probe; the cut has cost it a pause. An engine that declines a request,
+as by 401, is suspect in the same way: its health says nothing of that.
 
 Silence is summed over checks, and a gap between two checks counts one second at most: a paused agent process
 and a clock that is set make no silence.
@@ -18,7 +19,7 @@ from typing import Final
 
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.events import EngineProbed
-from qlm.agents.core.lifecycle import cut
+from qlm.agents.core.lifecycle import cut, return_all
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, RestartEngine
@@ -72,15 +73,10 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     watch.observe(requests, state.stats.work, now_ns, settings.silence_s)
     if watch.restarting:
         return []
-    silence_s = settings.silence_s + (0.0 if watch.answered else settings.first_token_s)
+    silence_s = _silence_s(state)
     if max(watch.silent_s, watch.longest_silent_s) <= silence_s and not watch.strikes("garbled", now_ns):
         return []
-    allowance = Allowance(
-        silence_s=silence_s,
-        pace_s=min(LEARNED_MAX_S, settings.factor * _token_s(state, model)),
-        factor=settings.factor,
-        speed=state.costs.speed.get(model, NO_SPEED),
-    )
+    allowance = _allowance(state, model)
     if reason := _engine_hangs(state, allowance):
         return _restart(state, reason, now_ns)
     if watch.strikes("garbled", now_ns) >= GARBLED_MAX:
@@ -93,9 +89,35 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     if not stuck:
         return []
     actions = cut(requests, stuck, "its engine made no progress with it")
-    waiting = sum(each.tokens for each in requests.calls.values() if len(each.output) == each.resumed_at)
-    state.engines.distrust(proof_s(allowance, waiting), f"{stuck[0].id} stood still in it")
+    _distrust(state, allowance, f"{stuck[0].id} stood still in it")
     return actions
+
+
+def declined(state: AgentState, why: str) -> None:
+    """Suspect the awake engine, which declined a request, until it has generated a token."""
+    if (model := state.engines.active) is not None:
+        _distrust(state, _allowance(state, model), why)
+
+
+def _distrust(state: AgentState, allowance: Allowance, why: str) -> None:
+    calls = state.requests.calls.values()
+    waiting = sum(each.tokens for each in calls if len(each.output) == each.resumed_at)
+    state.engines.distrust(proof_s(allowance, waiting), why)
+
+
+def _silence_s(state: AgentState) -> float:
+    settings = state.settings.watch
+    return settings.silence_s + (0.0 if state.stats.progress.answered else settings.first_token_s)
+
+
+def _allowance(state: AgentState, model: ModelId) -> Allowance:
+    factor = state.settings.watch.factor
+    return Allowance(
+        silence_s=_silence_s(state),
+        pace_s=min(LEARNED_MAX_S, factor * _token_s(state, model)),
+        factor=factor,
+        speed=state.costs.speed.get(model, NO_SPEED),
+    )
 
 
 def _token_s(state: AgentState, model: ModelId) -> float:
@@ -121,7 +143,22 @@ def probed(state: AgentState, event: EngineProbed, now_ns: int) -> list[Action]:
     engines.probed(healthy=event.healthy, by_token=event.by_token, next_after_ns=next_after_ns)
     if event.healthy or not event.by_token or not token_s or restarting or engines.active is None:
         return []
+    if event.declined:
+        return _declining(state, event.declined, now_ns)
     return _restart(state, f"no token for a new request within {token_s:.1f} s", now_ns)
+
+
+def _declining(state: AgentState, why: str, now_ns: int) -> list[Action]:
+    """Stop an engine that declines new requests, once none runs in it; let those that wait here move.
+
+    That is no restart of one that stands still, after some of which it would be out of service for long.
+    """
+    model = state.engines.active
+    assert model is not None
+    if state.requests.calls:
+        return return_all(state.requests, f"its engine declines: {why}", now_ns, generating=False)
+    state.stats.progress.restarting = True
+    return [RestartEngine(model=model, why=f"it declines to serve: {why}")]
 
 
 def _engine_hangs(state: AgentState, allowance: Allowance) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
+from qlm.agents.engines.http.statuses import BLAMELESS, StatusError
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import (
@@ -120,7 +121,7 @@ class Generations:
     async def _run(
         self, call: EngineCall, span: GenerationSpan | None, tracked: TrackedRequest | None
     ) -> None:
-        finish, detail, cached_tokens = "abort", "", None
+        finish, detail, cached_tokens, blameless = "abort", "", None, False
         try:
             engine = self._host.engine()
             if engine is None:
@@ -132,6 +133,7 @@ class Generations:
                 finish, cached_tokens = last.finish or finish, last.cached_tokens
         except (MediaLostError, EngineRefusedError, EngineUnavailableError) as error:
             finish, detail = _finish_of(error), str(error)
+            blameless = isinstance(error, StatusError) and error.status in BLAMELESS
         except asyncio.CancelledError:
             if self.closing:
                 raise
@@ -142,7 +144,11 @@ class Generations:
             if span is not None:
                 span.end(finish, detail, self._clock.now_ns())
         ended = GenerationEnded(
-            call_id=call.call_id, finish=finish, detail=detail, cached_tokens=cached_tokens
+            call_id=call.call_id,
+            finish=finish,
+            detail=detail,
+            cached_tokens=cached_tokens,
+            blameless=blameless,
         )
         if not self.closing:
             self._turn_ends(ended)
@@ -274,4 +280,6 @@ def _finish_of(error: QlmError) -> str:
             return "refused"
         case EngineGarbledError():
             return "garbled"
+        case StatusError(declines=True):
+            return "declined"
     return "lost"

@@ -22,6 +22,7 @@ from qlm.agents.core.events import (
     WeightsPrefetched,
 )
 from qlm.agents.core.side_effects import SideEffect
+from qlm.agents.engines.http.statuses import StatusError
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.engines.proof import prove_token
 from qlm.agents.shell.acquiring import Acquiring
@@ -232,9 +233,7 @@ class AgentRunner:
     async def _operate(self, action: Action) -> None:
         match action:
             case ProbeEngine(token_s=token_s):
-                engine = self._host.engine()
-                healthy = engine is not None and await self._healthy(engine, token_s)
-                self.post(EngineProbed(healthy=healthy, by_token=token_s > 0))
+                self.post(await self._probe(self._host.engine(), token_s))
             case SwapModel(model=model, later=later):
                 self._engine_changed(await self._host.swap(model, later))
             case RestartEngine(model=model, why=why):
@@ -246,15 +245,18 @@ class AgentRunner:
             case _:
                 raise AssertionError(f"unknown action {action!r}")
 
-    async def _healthy(self, engine: Engine, token_s: float) -> bool:
+    async def _probe(self, engine: Engine | None, token_s: float) -> EngineProbed:
+        healthy, declined = False, ""
         try:
-            if token_s:
+            if engine is not None and token_s:
                 await prove_token(engine, token_s)
-                return True
-            return await engine.healthy()
+                healthy = True
+            elif engine is not None:
+                healthy = await engine.healthy()
         except Exception as error:
             self._faults.note(log, error, "%s: its engine cannot be probed", self._instance)
-            return False
+            declined = str(error) if isinstance(error, StatusError) and error.declines else ""
+        return EngineProbed(healthy=healthy, by_token=token_s > 0, declined=declined)
 
     async def _subscribe(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from qlm.domain.ports.tracing import (
 
 QUEUE_SPAN: Final = "qlm.queue"
 GENERATION_SPAN: Final = "qlm.generation"
-_FAILED: Final = frozenset({"refused", "lost", "garbled", "media_lost"})
+_FAILED: Final = frozenset({"refused", "lost", "declined", "garbled", "media_lost"})
 _NS_PER_S: Final = 1e9
 
 

@@ -12,6 +12,12 @@ FAULTS_OF_REQUESTS: Final = frozenset({400, 413, 422})
 Others, such as 401, 404, 408 and 429, are of the engine, its options or a proxy before it.
 """
 
+BLAMELESS: Final = frozenset({301, 302, 303, 307, 308, 401, 404, 405, 407, 429})
+"""Statuses that no text of a request brings about: they are about the route, the key or the load.
+
+Others may be: a proxy may refuse words with 403, and long prompts with 408.
+"""
+
 _SHOWN_MAX: Final = 500
 
 
@@ -25,6 +31,11 @@ class StatusError(EngineUnavailableError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def declines(self) -> bool:
+        """True if the engine, or a proxy before it, declined to serve; False if it failed."""
+        return self.status < 500
 
 
 def error_of(status: int, body: bytes) -> EngineRefusedError | StatusError:

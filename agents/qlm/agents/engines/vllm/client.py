@@ -37,7 +37,7 @@ from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.http.chunks import chunks_of
 from qlm.agents.engines.http.client import StreamClient
 from qlm.agents.engines.http.connection import LostError
-from qlm.agents.engines.http.statuses import error_of, naming
+from qlm.agents.engines.http.statuses import StatusError, error_of, naming
 from qlm.agents.engines.vllm.media import RENDER, features_of, render_body
 from qlm.agents.engines.vllm.prompt import read_prompt
 from qlm.agents.engines.vllm.stream import EngineStream
@@ -140,8 +140,11 @@ class VllmEngine:
         """Let the engine make tensors of the media of a call, of few calls at a time: they are large."""
         async with self._preparing:
             body = await asyncio.to_thread(render_body, media, call.sampling.adapter or self._model)
-            with naming(call.sampling.adapter):
-                answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
+            try:
+                with naming(call.sampling.adapter):
+                    answer = await self._ask("POST", RENDER, orjson.Fragment(body), limit=_MEDIA_TIMEOUT)
+            except StatusError as error:  # a route of its own: the status says nothing of that for tokens
+                raise EngineUnavailableError(str(error)) from error
             self._features[call.call_id] = await asyncio.to_thread(features_of, media, answer)
 
     def forget(self, call_id: str) -> None:

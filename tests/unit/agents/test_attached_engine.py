@@ -1,5 +1,6 @@
 """An attached engine serves once it has generated a token; its health alone does not say that it can."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,10 +9,12 @@ from qlm.agents.engines import attached
 from qlm.agents.engines.attached import AttachedEngine
 from qlm.agents.engines.http.statuses import error_of
 from qlm.agents.engines.model_host import ModelHost
+from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.rct_estimator.host_memory import SwapCost
+from support.flaky import until
 
 M = ModelId("m")
 
@@ -78,3 +81,52 @@ async def test_one_that_stood_still_has_less_time_for_its_token(monkeypatch: pyt
     await engine.start()
     await engine.start()
     assert limits == [attached.FIRST_PROOF_S, attached.PROOF_S, attached.FIRST_PROOF_S]
+
+
+class Busy(Server):
+    """A server whose first token waits for `free`, behind the requests of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = asyncio.Event()
+        self.answers = True
+
+    async def healthy(self) -> bool:
+        return self.answers
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        async for chunk in super().generate(call):
+            await self.free.wait()
+            yield chunk
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a first token be late at once, and health probes follow each other."""
+    monkeypatch.setattr(attached, "FIRST_PROOF_S", 0.01)
+    monkeypatch.setattr(attached, "PROBE_S", 0.01)
+
+
+@pytest.mark.usefixtures("short")
+async def test_one_that_others_keep_busy_joins_with_its_first_token(caplog: pytest.LogCaptureFixture) -> None:
+    server = Busy()
+    host = host_of(server)
+    swap = asyncio.create_task(host.swap(M))
+    await until(lambda: "has generated no token" in caplog.text)
+    server.free.set()
+    assert (await swap).state is EngineState.AWAKE
+    assert len(server.calls) == 1, "a second call would wait behind others again"
+    await host.close()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("dies", [False, True])
+async def test_one_that_gives_no_token_at_all_fails(dies: bool) -> None:
+    server = Busy()
+    engine = AttachedEngine(server, "http://engine", ready_timeout_s=60.0 if dies else 0.1)
+    start = asyncio.create_task(engine.start())
+    await until(lambda: server.calls)
+    server.answers = not dies
+    with pytest.raises(EngineUnavailableError, match="failed 4 health probes" if dies else "no token within"):
+        await start
+    await engine.close()

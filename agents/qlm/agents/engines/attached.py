@@ -7,12 +7,13 @@ from typing import Final
 from qlm.agents.engines.proof import prove_token
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.ports.engine import Engine
+from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
 
 PROBE_S: Final = 1.0
 FIRST_PROOF_S: Final = 60.0
-"""Time in which a server must generate a token to be used: its first one may take that long."""
+"""Least time for the first token of a server; a longer one is logged, and waited for while it is healthy."""
 
 PROOF_S: Final = 10.0
 """Time in which a server that stood still must generate a token to be used again."""
@@ -45,6 +46,7 @@ class AttachedEngine:
             EngineRefusedError: It refused the token's request.
         """
         log.info("waiting for the engine at %s", self._url)
+        ends_s = asyncio.get_running_loop().time() + self._ready_timeout_s
         try:
             async with asyncio.timeout(self._ready_timeout_s):
                 await self._healthy()
@@ -52,8 +54,27 @@ class AttachedEngine:
             raise EngineUnavailableError(
                 f"{self._url} did not answer its health probe within {self._ready_timeout_s:g} s"
             ) from error
-        await prove_token(self._engine, PROOF_S if self._hung else FIRST_PROOF_S)
+        await self._prove(PROOF_S if self._hung else self._first_proof_s(ends_s))
         self._hung = False
+
+    def _first_proof_s(self, ends_s: float) -> float:
+        """Return the time for the first token: a server that others use may have a long queue."""
+        return max(FIRST_PROOF_S, ends_s - asyncio.get_running_loop().time())
+
+    async def _prove(self, limit_s: float) -> None:
+        """Have the server generate a token; give up, too, once it has failed several health probes."""
+        proof = asyncio.ensure_future(prove_token(self._engine, limit_s))
+        failure = asyncio.ensure_future(self.wait_failed())
+        works = (proof, failure)
+        try:
+            if not (await asyncio.wait(works, timeout=FIRST_PROOF_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                log.warning("%s has generated no token in %g s; still waiting", self._url, FIRST_PROOF_S)
+                await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            if not proof.done():
+                raise EngineUnavailableError(failure.result())
+            proof.result()
+        finally:
+            await end_tasks(works)
 
     async def _healthy(self) -> None:
         while True:

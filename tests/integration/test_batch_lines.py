@@ -1,115 +1,36 @@
 """Lines of batches between their file and the queue: outages, pauses and ends that come in between."""
 
 import asyncio
-import contextlib
 import threading
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import orjson
 import pytest
 
 from qlm.domain.errors import BrokerUnavailableError
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import RequestFilter
 from qlm.gateway.api.errors import ApiError, retry_headers, unavailable
-from qlm.gateway.batches import batch_run, line_run
+from qlm.gateway.batches import batch_run
 from qlm.gateway.batches.line_routes import LineRoutes, PreparedLine
 from qlm.gateway.batches.line_run import PAUSE_MAX_S, pause_s
-from qlm.gateway.batches.line_slots import LineSlots
-from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.files.disk.json_files import write_all
-from qlm.gateway.files.disk.storage import storage_in
-from qlm.gateway.files.records import Batch
-from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import ATTEMPTS_MAX
-from support.flaky import Faults, flaky
-from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from support.batch_world import ENDPOINT, NAMES, World, names, running_world
+from support.gateway import until
 from support.opened_files import opened_below
-from support.stored_batches import add_batch, folder_of
-
-ENDPOINT: Final = "/v1/completions"
-BODY: Final = {"model": "emulated", "prompt": "Hi", "max_tokens": 2}
-NAMES: Final = ["0", "1", "2"]
-CONTENT: Final = b"".join(
-    orjson.dumps({"custom_id": n, "method": "POST", "url": ENDPOINT, "body": BODY}) + b"\n" for n in NAMES
-)
-
-
-class World:
-    """Gateways with files on one cluster, whose queue may be away."""
-
-    def __init__(self, cluster: Cluster, storage: Storage) -> None:
-        self.cluster = cluster
-        self.storage = storage
-        self.faults = Faults()
-        self.id = ""
-        self.slots = LineSlots(asyncio.Semaphore(0))  # those of the batch that ran last
-
-    @contextlib.asynccontextmanager
-    async def gateway(self, routes: LineRoutes = LINE_ROUTES) -> AsyncIterator[Gateway]:
-        gateway = create_gateway(
-            MODELS,
-            flaky(self.cluster.broker, self.faults),
-            self.cluster.store,
-            SystemClock(),
-            self.cluster.limits,
-            GatewayId(uuid.uuid4().hex),
-            lambda: RequestId(uuid.uuid4().hex),
-            storage=self.storage,
-        )
-        async with gateway.running(), batches_running(gateway, routes):
-            yield gateway
-
-    def add(self) -> None:
-        self.id = add_batch(self.storage, CONTENT, endpoint=ENDPOINT)[0].id
-
-    async def has_queued(self, count: int) -> bool:
-        broker = self.cluster.broker
-        return sum([await broker.depth(queue) for queue in await broker.queues()]) == count
-
-    async def ended(self) -> Batch:
-        await until(lambda: self._batch().ended)
-        return self._batch()
-
-    def lines(self, id: str | None) -> list[dict[str, Any]]:
-        if id is None:
-            return []
-        with self.storage.files.open("a", id) as file:
-            return [orjson.loads(each) for each in file]
-
-    def _batch(self) -> Batch:
-        batch = self.storage.batches.find(self.id)
-        assert batch is not None
-        return batch
+from support.stored_batches import folder_of
 
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(line_run, "PAUSE_MAX_S", 0.01)
-    storage = storage_in(tmp_path / "files", SystemClock())
-    fast = replace(storage, pace=replace(storage.pace, scan_s=0.02, look_s=0.02, rest_s=0.02))
-    async with running_cluster(tmp_path) as cluster:
-        world = World(cluster, fast)
-
-        def slots(of_gateway: asyncio.Semaphore) -> LineSlots:
-            world.slots = LineSlots(of_gateway)
-            return world.slots
-
-        monkeypatch.setattr(batch_run, "LineSlots", slots)
+    async with running_world(tmp_path, monkeypatch) as world:
         yield world
-
-
-def names(lines: list[dict[str, Any]]) -> list[str]:
-    return sorted(each["custom_id"] for each in lines)
 
 
 async def test_lines_outlast_an_outage_of_the_queue_however_long(world: World) -> None:

@@ -74,6 +74,7 @@ class BatchRun:
         self._spec = batch.spec
         self._claim = claim
         self._state = claim.state
+        self._was_begun = claim.state.started_s is not None  # lines may have requests of an earlier run
         self._end_status = "completed"
         self._open: dict[asyncio.Task[None], tuple[Line, LineRun]] = {}
         self._left_out = deque[Line]()  # begun, but not queued since the batch is paused
@@ -143,29 +144,34 @@ class BatchRun:
             lines = self._lines(file)
             while some := await self._storage.call(_next, lines):
                 for line in some:
-                    if line.custom_id in done:
-                        continue
-                    if self._slots.stopped.is_set():
-                        await self._write(self._unanswered(line))
-                    else:
+                    if line.custom_id not in done:
                         await self._begin(line)
         finally:
             self._storage.close_later(file)
         await self._all_ended()
 
     async def _begin(self, line: Line) -> None:
-        """Begin a line as soon as there is a slot for it; a batch that stops meanwhile leaves it out."""
+        """Begin a line as soon as there is a slot for it.
+
+        Once the batch stops, a line begins only to find the request that an earlier run has queued: that is
+        then cancelled, or its answer taken.
+        """
         self._check_unbroken()
-        if not await self._slots.take():
-            await self._write(self._unanswered(line))
-            return
         run = LineRun(self._gateway, self._spec, line, self._prepare, self._slots)
+        if not self._slots.stopped.is_set() and await self._slots.take():
+            self._start(line, run).add_done_callback(lambda _: self._slots.release())
+        elif self._was_begun and await run.was_queued():
+            self._start(line, run)
+        else:
+            await self._write(self._unanswered(line))
+
+    def _start(self, line: Line, run: LineRun) -> asyncio.Task[None]:
         task = asyncio.create_task(self._run_line(line, run))
         self._open[task] = line, run
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._slots.release()
         self._open.pop(task, None)
         if not task.cancelled():
             self._broken = self._broken or task.exception()
@@ -198,10 +204,10 @@ class BatchRun:
                 await self._begin(self._left_out.popleft())
             if self._open:
                 await self._some_end()
+        while self._left_out:
+            await self._begin(self._left_out.popleft())
         if self._open:
             await self._cancel_open()
-        while self._left_out:
-            await self._write(self._unanswered(self._left_out.popleft()))
         self._check_unbroken()
 
     async def _some_end(self) -> None:

@@ -20,7 +20,7 @@ from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.files.records import BatchSpec
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.idempotency import KEY_EXHAUSTED, KEY_HEADER
+from qlm.gateway.sessions.idempotency import KEY_EXHAUSTED, KEY_HEADER, keyed_id
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +100,15 @@ class LineRun:
         self._prepare = prepare
         self._keys_used_up = 0
         self._away = 0  # refusals in a row because a part is away
+
+    async def was_queued(self) -> bool:
+        """Return whether the shared state knows a request of the line.
+
+        Raises:
+            QlmError: The store is unavailable.
+        """
+        first = keyed_id(self._spec.tenant, line_key(self._spec, self._line, 0), 0)
+        return await self._gateway.store.record(first) is not None
 
     async def run(self) -> Answered | None:
         """Return the line's end, or None: its batch stopped or was paused before its request was queued.

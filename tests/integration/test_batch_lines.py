@@ -156,6 +156,24 @@ async def test_lines_that_were_left_out_begin_once_their_batch_is_resumed(world:
     assert names(world.lines(batch.state.output_file_id)) == NAMES
 
 
+async def test_queued_lines_of_a_paused_batch_are_waited_for_after_an_outage_of_the_store(
+    world: World,
+) -> None:
+    async def indexed() -> bool:
+        return len(await world.cluster.store.records(RequestFilter(limit=10))) == len(NAMES)
+
+    world.add()
+    await world.cluster.agent.rest()
+    async with world.gateway() as gateway:
+        await until(indexed)
+        world.storage.batches.pause("a", world.id)
+        await until(lambda: not world.slots.going_on.is_set())
+        gateway.hub.end_plain("connection refused")
+        world.cluster.agent.working.set()
+        batch = await world.ended()
+    assert (batch.status, batch.state.completed) == ("completed", 3)
+
+
 async def test_an_answer_that_is_being_written_when_time_is_over_is_the_only_end_of_its_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ class LineRun:
         self._line = line
         self._prepare = prepare
         self._keys_used_up = 0
+        self._queued = False  # its request was in the queue when it was last waited for
         self._away = 0  # refusals in a row because a part is away
 
     async def was_queued(self) -> bool:
@@ -142,11 +143,14 @@ class LineRun:
                 return None
 
     async def _goes_on_after(self, pause_s: float) -> bool:
-        """Return whether the batch is neither paused nor stopped after a pause, which a stop cuts short."""
+        """Return whether the line goes on after a pause, which a stop of the batch cuts short.
+
+        While the batch is paused, only a line whose request is in the queue goes on.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._slots.stopped.wait()
-        return self._slots.may_begin
+        return self._slots.may_begin or (self._queued and not self._slots.stopped.is_set())
 
     async def _once(self) -> tuple[PreparedLine, SendFinal] | None:
         """Queue the line's request, or find it, and wait for its end.
@@ -158,8 +162,10 @@ class LineRun:
         if line.prepared.request is not None and not self._slots.may_begin:
             return None
         self.request_id = line.prepared.metadata.id
+        self._queued = line.prepared.request is None
         sink = EndSink()
         await self._gateway.intake.accept(line.prepared, sink, Mode.WHOLE)
+        self._queued = True
         if (
             self._slots.stopped.is_set()
         ):  # `BatchRun` may have cancelled its lines before this one was indexed

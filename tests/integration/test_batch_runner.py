@@ -431,6 +431,31 @@ async def test_a_batch_that_rests_is_seldom_read(
     assert calls["read"] == 3
 
 
+async def test_of_many_batches_that_rest_each_look_reads_a_few_in_turns(
+    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "REREADS_MAX", 2)
+    for _ in range(5):
+        storage.batches.pause("a", open_batch(storage).name)
+    open_places, read, looks = storage.batches.open_places, storage.batches.read, list[list[str]]()
+
+    def look() -> Mapping[str, str]:
+        looks.append([])
+        return open_places()
+
+    def note_read(place: str) -> Batch | None:
+        looks[-1].append(place)
+        return read(place)
+
+    monkeypatch.setattr(storage.batches, "sweep", lambda kept_s: None)  # it lists them, too
+    monkeypatch.setattr(storage.batches, "open_places", look)
+    monkeypatch.setattr(storage.batches, "read", note_read)
+    async with batches_running(replace(gateway, storage=fast(storage, rest_s=0)), {ENDPOINT: refuse}):
+        await until(lambda: len(looks) > 6)
+    assert [len(places) for places in looks[:6]] == [5, 2, 2, 2, 2, 2]
+    assert set(Counter(place for places in looks[1:6] for place in places).values()) == {2}
+
+
 async def test_a_disk_that_hangs_keeps_no_other_work_of_the_process_waiting(storage: Storage) -> None:
     go, threads = threading.Event(), ThreadPoolExecutor(2)
     asyncio.get_running_loop().set_default_executor(threads)

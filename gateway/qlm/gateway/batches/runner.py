@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from typing import Final, ParamSpec
 
 from qlm.domain.ports.outbox import EndEvent
@@ -37,6 +38,9 @@ ENDING_MAX: Final = 64
 
 READS_MAX: Final = 8
 """Batches that are read at a time."""
+
+REREADS_MAX: Final = 16
+"""Batches that a look reads again of those that rest or wait, so that many cost no more than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class BatchRunner:
         places = await self._storage.call(self._storage.batches.open_places)
         self._seen = {id: seen for id, seen in self._seen.items() if id in places}
         self._reported.intersection_update(places)
-        due = [id for id in places if self._is_due(id)]
+        due = self._to_read(places)
         for start in range(0, len(due), READS_MAX):
             some = due[start : start + READS_MAX]
             await asyncio.gather(*(self._noted(self._read, id, places[id]) for id in some))
@@ -115,11 +119,12 @@ class BatchRunner:
                 await self._noted(self._claim, each.batch.spec.id, True)
         await self._give_turns([each.batch.spec for each in seen if not only_ends(each.batch, now_s)])
 
-    def _is_due(self, id: str) -> bool:
-        if id in self._running:
-            return False
-        seen, now_s = self._seen.get(id), asyncio.get_running_loop().time()
-        return seen is None or now_s - seen.read_s >= self._storage.pace.rest_s
+    def _to_read(self, places: Iterable[str]) -> list[str]:
+        """Return the batches to read: all new ones, and a few of those that were read longest ago."""
+        new = [id for id in places if id not in self._running and id not in self._seen]
+        before_s = asyncio.get_running_loop().time() - self._storage.pace.rest_s
+        again = nsmallest(REREADS_MAX, self._seen, key=lambda id: self._seen[id].read_s)
+        return [*new, *(id for id in again if self._seen[id].read_s <= before_s)]
 
     async def _noted(self, what: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Do something for one batch; a failure costs no other one its turn."""
@@ -130,6 +135,7 @@ class BatchRunner:
 
     async def _read(self, id: str, place: str) -> None:
         """Read a batch before a claim: none is made of one that cannot be read."""
+        self._seen.pop(id, None)
         batch = await self._storage.call(self._storage.batches.read, place)
         if batch is None:
             return

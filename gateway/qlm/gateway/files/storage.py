@@ -27,7 +27,7 @@ class Pace:
         look_s: Time between two looks at whether a batch is cancelled or paused, seconds.
         note_s: Least time between two notes of a batch's progress, seconds.
         sweep_s: Time between two deletions of what has expired, seconds.
-        rest_s: Time between two looks at a batch that is paused or waits for its turn, seconds.
+        rest_s: Least time between two looks at a batch that is paused or waits for its turn, seconds.
     """
 
     scan_s: float = 0.5

@@ -15,7 +15,7 @@ from qlm.cli.webhooks.section import EventType
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.outbox import EndEvent
 from qlm.gateway.outbound.addresses import AddressRefusedError, guarded_socket, is_allowed
-from qlm.gateway.webhooks.backoff import SPARE_MAX_S, pause_s, spare_s
+from qlm.gateway.webhooks.backoff import SPARE_MAX_S, busy_max_s, pause_s, spare_s
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS, Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_body, event_id, event_type
 from qlm.gateway.webhooks.limits import WebhookLimits
@@ -154,7 +154,12 @@ def test_pauses_double_up_to_the_longest_and_are_drawn_from_their_upper_half(n: 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_pauses_of_a_spared_event_double_with_each_claim(claims: int, chance: float) -> None:
     longest_s = min(2 ** (claims - 1), SPARE_MAX_S)
-    assert longest_s / 2 <= spare_s(claims, chance) <= longest_s
+    assert longest_s / 2 <= spare_s(claims, SPARE_MAX_S, chance) <= longest_s
+
+
+@pytest.mark.parametrize(("waiting", "longest_s"), [(0, 4), (400, 4), (3000, 30), (6000, 60), (100_000, 60)])
+def test_the_pause_for_a_busy_endpoint_is_short_while_few_events_wait(waiting: int, longest_s: float) -> None:
+    assert busy_max_s(waiting) == longest_s
 
 
 def test_an_endpoint_gets_its_types_of_its_tenants() -> None:

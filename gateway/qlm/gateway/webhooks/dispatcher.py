@@ -11,7 +11,7 @@ from typing import Final
 from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.webhooks.backoff import pause_s, spare_s
+from qlm.gateway.webhooks.backoff import SPARE_MAX_S, busy_max_s, pause_s, spare_s
 from qlm.gateway.webhooks.endpoints import Endpoint, Webhooks
 from qlm.gateway.webhooks.events import event_id, event_type
 from qlm.gateway.webhooks.seen import as_seen
@@ -59,6 +59,7 @@ class Dispatcher:
         self._look_s = look_s
         self._metrics = gateway.metrics.webhooks
         self._under_way: set[asyncio.Task[None]] = set()
+        self._waiting = 0
 
     async def run(self) -> None:
         """Send events until cancelled; what is then under way is sent again later."""
@@ -80,7 +81,9 @@ class Dispatcher:
                 task = asyncio.create_task(self._send(event))
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
-        self._metrics.outbox(await self._gateway.store.outbox_state())
+        state = await self._gateway.store.outbox_state()
+        self._waiting = state.waiting
+        self._metrics.outbox(state)
 
     async def _wait(self) -> None:
         """Wait until there may be more to send."""
@@ -124,7 +127,8 @@ class Dispatcher:
     async def _settle(self, event: EndEvent, left: "_Left") -> None:
         given_up: Sequence[Endpoint] = ()
         if left.spared_until_ns:
-            again_ns = self._after_ns(spare_s(event.attempts, self._chance()))
+            longest_s = busy_max_s(self._waiting) if left.is_busy else SPARE_MAX_S
+            again_ns = self._after_ns(spare_s(event.attempts, longest_s, self._chance()))
             left.again_ns.append(max(again_ns, min(left.spared_until_ns)))
         if left.failed:
             event = replace(event, failures=event.failures + 1)
@@ -176,7 +180,8 @@ class _Left:
     Attributes:
         done: Names of endpoints that need no further attempt.
         failed: Endpoints that do.
-        spared_until_ns: Times until which endpoints are spared at least, nanoseconds since the epoch.
+        spared_until_ns: Times until which endpoints are spared at least, nanoseconds since the epoch; 0 for
+            one that is only busy.
         again_ns: Times at which the event may be due again.
     """
 
@@ -185,6 +190,11 @@ class _Left:
         self.failed: list[Endpoint] = []
         self.spared_until_ns: list[int] = []
         self.again_ns: list[int] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """True if some endpoint is spared only because enough attempts are under way."""
+        return 0 in self.spared_until_ns
 
 
 async def send_webhooks(gateway: Gateway) -> None:

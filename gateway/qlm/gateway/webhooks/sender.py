@@ -41,7 +41,10 @@ class Result(Enum):
 
 
 class Attempt(NamedTuple):
-    """What became of an attempt, why it failed, and until when its endpoint is spared at least."""
+    """What became of an attempt, why it failed, and until when its endpoint is spared at least.
+
+    The time is in nanoseconds since the epoch; 0 for an endpoint that is only busy.
+    """
 
     result: Result
     why: str = ""

@@ -1,0 +1,103 @@
+"""The dispatcher of webhooks: when an event is sent again, and what it says then."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from qlm.domain.ports.outbox import EndEvent
+from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.observability.webhooks import WebhookMetrics
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.webhooks.dispatcher import Dispatcher
+from qlm.gateway.webhooks.endpoints import Endpoint
+from qlm.gateway.webhooks.sender import Attempt, Result, Sender
+from qlm.store.embedded.memory import MemoryStore
+from support.gateway import until
+from support.webhook_world import added, webhooks
+
+URL: Final = "http://receiver.example"
+
+
+@dataclass
+class SetClock:
+    """A clock that stands still until it is set."""
+
+    ns: int
+
+    def now_ns(self) -> int:
+        return self.ns
+
+
+class NotedStore(MemoryStore):
+    """A store that notes the times at which events that were settled are due again."""
+
+    def __init__(self, clock: SetClock) -> None:
+        super().__init__(clock)
+        self.again_ns: list[int | None] = []
+
+    async def settle_end(self, event: EndEvent, again_ns: int | None) -> bool:
+        settled = await super().settle_end(event, again_ns)
+        self.again_ns.append(again_ns)
+        return settled
+
+
+@dataclass
+class SetSender:
+    """A sender whose attempts come out as one is told.
+
+    Attributes:
+        outcome: Makes an attempt.
+        events: Event of each attempt.
+    """
+
+    outcome: Callable[[], Awaitable[Attempt]]
+    events: list[EndEvent] = field(default_factory=list)
+
+    async def send(self, endpoint: Endpoint, event: EndEvent) -> Attempt:
+        self.events.append(event)
+        return await self.outcome()
+
+
+@contextlib.asynccontextmanager
+async def dispatching(store: MemoryStore, clock: SetClock, sender: SetSender) -> AsyncIterator[None]:
+    """Dispatch events of a store while inside; chance is at its largest."""
+    parts: dict[str, Any] = {"store": store, "clock": clock, "faults": FaultLog()}
+    parts["metrics"] = SimpleNamespace(webhooks=WebhookMetrics(CollectorRegistry()))
+    gateway = cast("Gateway", SimpleNamespace(**parts))
+    dispatcher = Dispatcher(gateway, webhooks(URL), cast("Sender", sender), lambda: 1.0, look_s=0.001)
+    task = asyncio.create_task(dispatcher.run())
+    try:
+        yield
+    finally:
+        await end_tasks([task])
+
+
+@pytest.mark.parametrize(
+    ("spared_until_ns", "pauses_s"), [(0, [1, 2, 4, 4, 4, 4, 4, 4]), (1, [1, 2, 4, 8, 16, 32, 60, 60])]
+)
+async def test_an_event_whose_endpoint_is_only_busy_is_soon_due_again(
+    spared_until_ns: int, pauses_s: list[float]
+) -> None:
+    async def spared() -> Attempt:
+        return Attempt(Result.SPARED, spared_until_ns=spared_until_ns)
+
+    event = added(1)
+    clock = SetClock(event.at_ns)
+    store = NotedStore(clock)
+    await store.add_end(event)
+    found_s = []
+    async with dispatching(store, clock, SetSender(spared)):
+        for _ in pauses_s:
+            await until(lambda: store.again_ns)
+            again_ns = store.again_ns.pop()
+            assert again_ns is not None
+            found_s.append((again_ns - clock.ns) / 1e9)
+            clock.ns = again_ns
+    assert found_s == pytest.approx(pauses_s)

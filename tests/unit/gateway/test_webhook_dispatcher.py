@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from qlm.domain.errors import StoreDataError, StoreUnavailableError
+from qlm.domain.ids import RequestId
 from qlm.domain.ports.outbox import EndEvent
+from qlm.domain.request import RequestRecord
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.observability.webhooks import WebhookMetrics
@@ -46,6 +49,19 @@ class NotedStore(MemoryStore):
         settled = await super().settle_end(event, again_ns)
         self.again_ns.append(again_ns)
         return settled
+
+
+class BrokenStore(NotedStore):
+    """A store in which records cannot be read while there is an error; it counts how often that is tried."""
+
+    error: Exception | None
+    read = 0
+
+    async def record(self, id: RequestId) -> RequestRecord | None:
+        self.read += 1
+        if self.error is not None:
+            raise self.error
+        return await super().record(id)
 
 
 @dataclass
@@ -101,3 +117,35 @@ async def test_an_event_whose_endpoint_is_only_busy_is_soon_due_again(
             found_s.append((again_ns - clock.ns) / 1e9)
             clock.ns = again_ns
     assert found_s == pytest.approx(pauses_s)
+
+
+async def delivered() -> Attempt:
+    return Attempt(Result.DELIVERED)
+
+
+@pytest.mark.parametrize("error", [StoreDataError("damaged"), ValueError("a bug")])
+async def test_an_event_whose_record_cannot_be_read_is_sent_as_it_is(error: Exception) -> None:
+    event = replace(added(1), ended_as="length")
+    clock = SetClock(event.at_ns)
+    store, sender = BrokenStore(clock), SetSender(delivered)
+    store.error = error
+    await store.add_end(event)
+    async with dispatching(store, clock, sender):
+        await until(lambda: store.again_ns == [None])
+    assert [each.ended_as for each in sender.events] == ["length"]
+
+
+async def test_an_event_waits_for_a_store_that_is_away() -> None:
+    event = replace(added(1), ended_as="length")
+    clock = SetClock(event.at_ns)
+    store, sender = BrokenStore(clock), SetSender(delivered)
+    store.error = StoreUnavailableError("away")
+    await store.add_end(event)
+    async with dispatching(store, clock, sender):
+        await until(lambda: store.read)
+        clock.ns += 60 * 10**9
+        await until(lambda: store.read > 1)
+        assert (sender.events, store.again_ns) == ([], [])
+        store.error = None
+        clock.ns += 60 * 10**9
+        await until(lambda: store.again_ns == [None])

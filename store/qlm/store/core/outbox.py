@@ -29,23 +29,23 @@ def claim(
 
     Claims are not stored: after a restart every event is due.
     """
-    claimed: list[EndEvent] = []
+    claimed: dict[str, EndEvent] = {}
     early: list[str] = []
     ends = state.ends
     while ends.due and ends.due[0][0] <= now_ns and len(claimed) < limit:
         due_ns, subject = heappop(ends.due)
         row = ends.events.get(subject)
-        if row is None or row.due_ns != due_ns:
+        if row is None or row.due_ns != due_ns or subject in claimed:
             continue
         if is_settled(subject):
-            claimed.append(replace(row.event, attempts=row.event.attempts + 1))
+            claimed[subject] = replace(row.event, attempts=row.event.attempts + 1)
         else:
             early.append(subject)
-    for event in claimed:
+    for event in claimed.values():
         _put(state, event, until_ns)
     for subject in early:
         heappush(ends.due, (ends.events[subject].due_ns, subject))
-    return claimed
+    return list(claimed.values())
 
 
 def settle(state: State, event: EndEvent, again_ns: int | None) -> tuple[bool, Effects]:

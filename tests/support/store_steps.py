@@ -239,7 +239,9 @@ def _notify(limit: int, again_s: float | None) -> Step:
         claimed = await store.claim_ends(limit, 1e4)
         again_ns = None if again_s is None else START_NS + round(again_s * 1e9)
         settled = [
-            await store.settle_end(replace(each, done=("one",), failures=each.attempts), again_ns)
+            await store.settle_end(
+                replace(each, done=("one",), failures=each.attempts, ended_as="ü"), again_ns
+            )
             for each in claimed[:1]
         ]
         return claimed, settled, [await store.settle_end(each, None) for each in claimed[:1]]

@@ -149,3 +149,63 @@ async def test_an_event_waits_for_a_store_that_is_away() -> None:
         store.error = None
         clock.ns += 60 * 10**9
         await until(lambda: store.again_ns == [None])
+
+
+@pytest.mark.parametrize("first", ["stop", "length"])
+async def test_an_event_says_the_same_in_each_attempt(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = iter((first, "stop"))
+
+    async def seen(_: Gateway, event: EndEvent) -> EndEvent:
+        return replace(event, ended_as=next(shown))
+
+    async def failed() -> Attempt:
+        return Attempt(Result.FAILED)
+
+    monkeypatch.setattr("qlm.gateway.webhooks.dispatcher.as_seen", seen)
+    event = replace(added(1), ended_as="length")
+    clock = SetClock(event.at_ns)
+    store, sender = NotedStore(clock), SetSender(failed)
+    await store.add_end(event)
+    async with dispatching(store, clock, sender):
+        await until(lambda: sender.events)
+        clock.ns += 10**9
+        await until(lambda: len(sender.events) > 1)
+    assert [each.ended_as for each in sender.events[:2]] == [first, first]
+
+
+async def test_what_an_event_says_is_stored_before_its_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[EndEvent] = []
+    event = replace(added(1), ended_as="length")
+    clock = SetClock(event.at_ns)
+    store = NotedStore(clock)
+
+    async def seen(_: Gateway, event: EndEvent) -> EndEvent:
+        return replace(event, ended_as="stop")
+
+    async def killed() -> Attempt:
+        clock.ns += 60 * 10**9
+        stored.extend(await store.claim_ends(9, 60.0))  # as another gateway does after the claim
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr("qlm.gateway.webhooks.dispatcher.as_seen", seen)
+    await store.add_end(event)
+    async with dispatching(store, clock, SetSender(killed)):
+        await until(lambda: stored)
+    assert [each.ended_as for each in stored] == ["stop"]
+
+
+async def test_an_event_that_another_gateway_has_by_now_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = replace(added(1), ended_as="length")
+    clock = SetClock(event.at_ns)
+    store, sender = NotedStore(clock), SetSender(delivered)
+
+    async def seen_late(_: Gateway, event: EndEvent) -> EndEvent:
+        clock.ns += 60 * 10**9
+        assert len(await store.claim_ends(9, 3600.0)) == 1
+        return replace(event, ended_as="stop")
+
+    monkeypatch.setattr("qlm.gateway.webhooks.dispatcher.as_seen", seen_late)
+    await store.add_end(event)
+    async with dispatching(store, clock, sender):
+        await until(lambda: store.again_ns)
+    assert sender.events == []

@@ -51,10 +51,12 @@ class Outbox(Protocol):
         ...
 
     async def settle_end(self, event: EndEvent, again_ns: int | None) -> bool:
-        """Settle a claimed event; False, without effect, if it was claimed again or settled since.
+        """Settle a claimed event; False, without effect, if it was claimed again or removed since.
+
+        One that is due again later may be settled once more until it is claimed again.
 
         Args:
-            event: The event, with its failures and those for whom it is done.
+            event: The event, with its failures, those for whom it is done, and how it ended.
             again_ns: The time at which it is due again, nanoseconds since the epoch; None to remove it.
         """
         ...

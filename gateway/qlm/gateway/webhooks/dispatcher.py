@@ -76,8 +76,7 @@ class Dispatcher:
     async def _look(self) -> None:
         free = self._webhooks.limits.concurrent_max - len(self._under_way)
         if free > 0:
-            claim_s = self._webhooks.limits.timeout_s + CLAIM_S
-            for event in await self._gateway.store.claim_ends(free, claim_s):
+            for event in await self._gateway.store.claim_ends(free, self._claim_s):
                 task = asyncio.create_task(self._send(event))
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
@@ -96,11 +95,22 @@ class Dispatcher:
         try:
             if self._gateway.clock.now_ns() >= self._until_ns(event):
                 await self._drop(event)
-            else:
-                event = await as_seen(self._gateway, event)
-                await self._settle(event, await self._attempts(event))
+            elif (seen := await self._as_first_seen(event)) is not None:
+                await self._settle(seen, await self._attempts(seen))
         except Exception as error:
             self._gateway.faults.note(_log, error, "event of %s is sent again later", event.subject)
+
+    async def _as_first_seen(self, event: EndEvent) -> EndEvent | None:
+        """Return an event that says the same in each attempt; None if it is another gateway's by now.
+
+        What it says is stored before the first attempt: the answer may be gone at the next one.
+        """
+        if event.done or event.failures:
+            return event
+        seen = await as_seen(self._gateway, event)
+        if seen == event or await self._gateway.store.settle_end(seen, self._after_ns(self._claim_s)):
+            return seen
+        return None
 
     async def _attempts(self, event: EndEvent) -> "_Left":
         """Try each endpoint that wants the event and has not got it yet."""
@@ -156,6 +166,10 @@ class Dispatcher:
 
     def _wanting(self, event: EndEvent) -> Sequence[Endpoint]:
         return self._webhooks.receivers((event_type(event),), event.tenant)
+
+    @property
+    def _claim_s(self) -> float:
+        return self._webhooks.limits.timeout_s + CLAIM_S
 
     def _after_ns(self, pause_s: float) -> int:
         return self._gateway.clock.now_ns() + round(pause_s * 1e9)

@@ -28,8 +28,9 @@ class RedisOutbox:
     async def settle_end(self, event: EndEvent, again_ns: int | None) -> bool:
         again = "" if again_ns is None else padded(again_ns)
         done = orjson.dumps(event.done)
-        arguments = (event.subject, padded(event.at_ns), event.attempts, done, again, event.failures)
-        return bool(await self._scripts.run("settle_end", *arguments))
+        claim = (event.subject, padded(event.at_ns), event.attempts)
+        changed = (done, again, event.failures, event.ended_as)
+        return bool(await self._scripts.run("settle_end", *claim, *changed))
 
     async def outbox_state(self) -> OutboxState:
         waiting, dropped = await self._scripts.run("outbox_state")

@@ -95,6 +95,18 @@ async def test_an_event_that_was_settled_for_some_is_due_again(subject: Subject)
     assert await store.claim_ends(9, LONG_S) == []
 
 
+async def test_how_an_event_ended_may_be_settled_anew_within_its_claim(subject: Subject) -> None:
+    store = subject.store
+    await store.add_end(BATCH)
+    (claimed,) = await store.claim_ends(9, LONG_S)
+    changed = replace(claimed, ended_as="expired")
+    assert await store.settle_end(changed, claimed.at_ns * 2)
+    assert await store.claim_ends(9, LONG_S) == []
+    assert await store.settle_end(changed, 0)
+    assert await store.settle_end(changed, 0)
+    assert await store.claim_ends(9, LONG_S) == [replace(changed, attempts=2)]
+
+
 async def test_the_outbox_is_bounded_and_claims_are_too(subject: Subject) -> None:
     store = subject.store
     for n in range(LIMITS.events_waiting_max + 2):

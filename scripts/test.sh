@@ -85,6 +85,11 @@ installs() {
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
 }
 
+# Beside the static checks: both take one core.
+compiles() {
+    phase compile "$bin/python" -m qlm.planner.warm_up
+}
+
 # tests NAME ARGS...: run them on all cores, a file on one of them: its tests may share a cluster, in order.
 tests() {
     local name=$1
@@ -122,8 +127,9 @@ all)
     beside installs
     need setup scripts/setup.sh dev
     need get-servers scripts/install_servers.sh
+    beside compiles
     check
-    phase compile "$bin/python" -m qlm.planner.warm_up
+    join compiles
     join installs
     [ "$failed" = 0 ] || finish
     beside computing

@@ -162,8 +162,12 @@ RETRY_BUSY = 60
 
 @pytest.fixture
 def choosy() -> Iterator[QlmProcess]:
-    """One emulated A100 with room for eight requests, which takes in only what will rather be in time."""
-    config = emulated("mistral-7b", time_scale=1.0, limits={"p_met_min": 0.5})
+    """One emulated A100 with room for eight requests, which takes in only what will rather be in time.
+
+    It swaps in the order of its queue: plans tell instances whose model is in use from others then.
+    """
+    queue_order = {"visit": False, "place": False}
+    config = emulated("mistral-7b", time_scale=1.0, limits={"p_met_min": 0.5}, operations=queue_order)
     config["instances"][0]["seqs_max"] = 8
     with serving(config) as process:
         yield process

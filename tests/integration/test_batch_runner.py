@@ -457,11 +457,16 @@ async def test_of_many_batches_that_rest_each_look_reads_a_few_in_turns(
 
 
 async def test_a_disk_that_hangs_keeps_no_other_work_of_the_process_waiting(storage: Storage) -> None:
-    go, threads = threading.Event(), ThreadPoolExecutor(2)
+    go, begun, threads = threading.Event(), list[None](), ThreadPoolExecutor(2)
     asyncio.get_running_loop().set_default_executor(threads)
-    calls = [asyncio.create_task(storage.call(go.wait, 60)) for _ in range(10)]
+
+    def hang() -> None:
+        begun.append(None)
+        go.wait(60)
+
+    calls = [asyncio.create_task(storage.call(hang)) for _ in range(10)]
     try:
-        await asyncio.sleep(0)  # for their begin
+        await until(lambda: len(begun) >= 2)
         async with asyncio.timeout(10):
             await asyncio.to_thread(lambda: None)
     finally:

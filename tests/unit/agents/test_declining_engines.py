@@ -138,7 +138,7 @@ async def test_its_requests_wait_until_it_serves_again(
         await it.all_end_exactly_once()
 
 
-async def test_a_request_that_a_proxy_forbids_ends(tmp_path: Path) -> None:
+async def test_a_request_that_a_proxy_forbids_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the words in it: the engine serves others, such as the probes."""
     async with plant(tmp_path) as it:
         await it.accept(a_request("first"))
@@ -152,7 +152,7 @@ async def test_a_request_that_a_proxy_forbids_ends(tmp_path: Path) -> None:
             async for chunk in generate(call):
                 yield chunk
 
-        server.generate = forbidding  # type: ignore[method-assign]  # a method of this object alone
+        monkeypatch.setattr(server, "generate", forbidding)
         await it.accept(a_request("forbidden"))
         await until(it.all_ended)
         assert await it.outcome(it.requests[1].id) is Outcome.FAILED

@@ -302,7 +302,9 @@ async def test_an_engine_that_stands_still_is_stopped_reported_and_can_be_starte
     assert await bench.swap(A) is EngineState.AWAKE
 
 
-async def test_an_engine_that_fails_while_a_swap_to_it_succeeds_is_not_the_awake_one() -> None:
+async def test_an_engine_that_fails_while_a_swap_to_it_succeeds_is_not_the_awake_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bench = Bench()
     for model in (A, B):
         await bench.swap(model)
@@ -315,12 +317,11 @@ async def test_an_engine_that_fails_while_a_swap_to_it_succeeds_is_not_the_awake
         await answer.wait()
         return capacity
 
-    engine.capacity = late  # type: ignore[method-assign]  # it answers when the test says so
+    monkeypatch.setattr(engine, "capacity", late)
     swap = asyncio.create_task(bench.host.swap(A))
     await asking.wait()
     engine.dead.set_result("killed by signal 9")
-    for _ in range(5):  # its watch reaches the lock
-        await asyncio.sleep(0)
+    await until(lambda: bench.host._swapping._waiters)  # its watch
     answer.set()
     assert (await swap).state is EngineState.AWAKE
     await until(lambda: bench.calls[-1] == "stop a")

@@ -4,7 +4,6 @@ A consent names one damage by its code, so a consent that stays in a start scrip
 """
 
 import itertools
-import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 from zlib import crc32
 
 from qlm.domain.errors import DamagedDataError
+from qlm.domain.shell.disk import sync
 
 Consent = Callable[[Sequence[str]], None]
 """Called with damage, a sentence each; raises DamagedDataError if it does not cover that damage."""
@@ -66,17 +66,9 @@ def keep_copy(path: Path, kept: Path) -> None:
     part = Path(f"{kept}.new")
     try:
         shutil.copyfile(path, part)
-        _sync(part)
+        sync(part)
         part.replace(kept)
-        _sync(kept.parent)
+        sync(kept.parent)
     except OSError:
         part.unlink(missing_ok=True)
         raise
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

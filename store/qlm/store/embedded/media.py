@@ -16,6 +16,7 @@ from qlm.domain.formats.media import media_digest
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.media import MEDIA_KEPT_S
 from qlm.domain.shell.damage import DAMAGED, kept_as
+from qlm.domain.shell.disk import sync
 
 FOLDER: Final = ".media"
 """End of the name of the folder; the journal's path is its beginning."""
@@ -214,11 +215,7 @@ class MediaFiles:
         except OSError:
             _unlink(unfinished)
             raise
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self._folder)
 
     def _delete(self, request: str) -> None:
         name = self._files.pop(request)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import RequestId
+from qlm.domain.shell.disk import sync
 
 Write = Callable[[int, bytes], int]
 """Writes to a file descriptor, as `os.write`."""
@@ -49,11 +50,7 @@ class Segment:
         """
         try:
             os.fsync(self.fd)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self.path.parent)
         except OSError as error:
             raise unavailable(self.path, error) from error
 

@@ -59,15 +59,20 @@ def test_a_failure_is_reported_and_first_come_first_served_decides() -> None:
     assert len(reports) == 2
 
 
+def untyped(**fields: Any) -> Decision:
+    """Return a decision as policies without types make it."""
+    return Decision(**fields)
+
+
 MALFORMED = {
     "none": None,
     "rows": SimpleNamespace(run=["a", "b"]),
-    "no requests": Decision(run=None),  # type: ignore[arg-type]  # as policies without types answer
-    "unhashable": Decision(run=[["a"]]),  # type: ignore[list-item]
-    "hold": Decision(run=[], hold=3),  # type: ignore[arg-type]
-    "recompute": Decision(run=[], recompute=None),  # type: ignore[arg-type]
-    "time": Decision(run=[], again_s="soon"),  # type: ignore[arg-type]
-    "digits": Decision(run=[], again_s="7"),  # type: ignore[arg-type]
+    "no requests": untyped(run=None),
+    "unhashable": untyped(run=[["a"]]),
+    "hold": untyped(run=[], hold=3),
+    "recompute": untyped(run=[], recompute=None),
+    "time": untyped(run=[], again_s="soon"),
+    "digits": untyped(run=[], again_s="7"),
 }
 
 

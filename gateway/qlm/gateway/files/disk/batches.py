@@ -26,9 +26,10 @@ from typing import Final
 
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.ports.clock import Clock
+from qlm.domain.shell.disk import sync
 from qlm.gateway.files.disk.claim import CANCEL, PAUSE, DiskClaim, last_claim
 from qlm.gateway.files.disk.files import DiskFiles
-from qlm.gateway.files.disk.json_files import changed_s, sync_folder, write_json
+from qlm.gateway.files.disk.json_files import changed_s, write_json
 from qlm.gateway.files.disk.life_lock import LifeLock, has_died
 from qlm.gateway.files.records import (
     BATCH_PREFIX,
@@ -118,13 +119,13 @@ class DiskBatches:
         """Ask that no further lines of a batch begin."""
         path = self._folder(tenant, id) / PAUSE
         path.open("ab").close()  # unlike `touch`, this keeps the time of an earlier one
-        sync_folder(path.parent)
+        sync(path.parent)
 
     def resume(self, tenant: str, id: str) -> None:
         """Let the lines of a batch begin again."""
         folder = self._folder(tenant, id)
         (folder / PAUSE).unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
 
     # --- operators
 
@@ -198,7 +199,7 @@ class DiskBatches:
         for path in folder.iterdir():
             if path.name == "input" or path.name.startswith(("output-", "errors-", "state-")):
                 path.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
 
     def sweep(self, kept_s: int) -> None:
         """Delete batches that ended long ago, and what is left of those that were never accepted."""

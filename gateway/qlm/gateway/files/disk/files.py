@@ -5,7 +5,6 @@ a file without is unknown. A tenant's files are looked for in its own folder onl
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from qlm.domain.ports.clock import Clock
+from qlm.domain.shell.disk import sync
 from qlm.gateway.files.disk.json_files import JsonFiles, write_all, write_json
 from qlm.gateway.files.records import (
     FILE_PREFIX,
@@ -87,7 +87,7 @@ class DiskFiles:
         folder = self._folder(tenant)
         folder.mkdir(parents=True, exist_ok=True)
         id = FILE_PREFIX + self._random_hex(ID_BYTES)
-        _sync(content)
+        sync(content)
         content.rename(folder / id)
         now_s = self._now_s()
         made = StoredFile(
@@ -200,8 +200,3 @@ def _delete_old(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if time.time() - path.stat().st_mtime > UPLOAD_MAX_S:
             path.unlink()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import orjson
 
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.shell.disk import sync
 from qlm.gateway.files.records import RandomHex
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ def write_json(path: Path, value: Any, random_hex: RandomHex) -> None:
     except BaseException:
         part.unlink()
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def write_json_once(path: Path, value: Any, random_hex: RandomHex) -> bool:
@@ -38,7 +39,7 @@ def write_json_once(path: Path, value: Any, random_hex: RandomHex) -> bool:
         return False
     finally:
         part.unlink()
-    sync_folder(path.parent)
+    sync(path.parent)
     return True
 
 
@@ -90,15 +91,6 @@ def write_all(file: FileIO, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Let new names in a folder survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _part(path: Path, value: Any, random_hex: RandomHex) -> Path:

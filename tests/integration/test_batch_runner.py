@@ -5,76 +5,44 @@ import contextlib
 import gc
 import io
 import threading
-import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import Any
 
 import orjson
 import pytest
 
 from qlm.domain.errors import StorageUnavailableError
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.shell import outage
 from qlm.domain.shell.tasks import REPEAT_S, Tasks, end_tasks
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.translate import KEY_TENANT
-from qlm.gateway.batches import batch_run, line_run, runner
+from qlm.gateway.batches import batch_run, line_run
 from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
 from qlm.gateway.files.disk.claim import DiskClaim
 from qlm.gateway.files.disk.storage import storage_in
-from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
-from qlm.gateway.http.app import create_app
 from qlm.gateway.sessions.gateway import Gateway
-from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.batch_gateway import (
+    CONTENT,
+    ENDPOINT,
+    batch,
+    batch_gateway,
+    ended,
+    ids,
+    open_batch,
+    place_of,
+    refuse,
+)
+from support.gateway import SystemClock, until
 from support.hanging_file import HangingFile
 from support.opened_files import opened_below
 from support.stored_batches import add_batch, disk_claim, folder_of
-
-ENDPOINT: Final = "/v1/completions"
-CONTENT: Final = b"".join(
-    orjson.dumps({"custom_id": f"{n}", "method": "POST", "url": ENDPOINT, "body": {"prompt": "x"}}) + b"\n"
-    for n in range(3)
-)
-
-
-async def refuse(_: Gateway, __: dict[str, Any], ___: Mapping[str, str]) -> PreparedLine:
-    """Refuse each line: a batch of such lines completes without an engine."""
-    raise ApiError(status=400, message="refused")
-
-
-def open_batch(storage: Storage, id: str | None = None) -> Path:
-    """Add a batch; return its folder."""
-    return folder_of(storage, add_batch(storage, CONTENT, endpoint=ENDPOINT, id=id)[1])
-
-
-def place_of(folder: Path) -> str:
-    return "/".join(folder.parts[-3:])
-
-
-def ids(storage: Storage, count: int) -> list[str]:
-    """Return unused ids in the order in which batches are looked at."""
-    return sorted(storage.batches.new_id() for _ in range(count))
-
-
-def batch(storage: Storage, folder: Path) -> Batch:
-    found = storage.batches.read(place_of(folder))
-    assert found is not None
-    return found
-
-
-async def ended(storage: Storage, *folders: Path) -> list[str]:
-    """Wait for the ends of batches; return their statuses."""
-    await until(lambda: all((folder / "end.json").exists() for folder in folders))
-    return [batch(storage, folder).status for folder in folders]
 
 
 @pytest.fixture
@@ -84,18 +52,8 @@ def storage(tmp_path: Path) -> Storage:
 
 @pytest.fixture
 async def gateway(tmp_path: Path, storage: Storage) -> AsyncIterator[Gateway]:
-    async with running_cluster(tmp_path) as cluster:
-        app = create_app(
-            MODELS,
-            cluster.broker,
-            cluster.store,
-            SystemClock(),
-            cluster.limits,
-            GatewayId("gateway"),
-            lambda: RequestId(uuid.uuid4().hex),
-            storage=storage,
-        )
-        yield app.state.gateway
+    async with batch_gateway(tmp_path, storage) as made:
+        yield made
 
 
 @contextlib.asynccontextmanager
@@ -365,95 +323,6 @@ async def test_a_deletion_that_fails_is_neither_tried_at_each_look_nor_keeps_ano
         await until(lambda: looks > 10)
         task.cancel()
     assert swept == ["files", "batches"]
-
-
-def fast(storage: Storage, **pace: float) -> Storage:
-    """Return a storage that is looked at often."""
-    return replace(storage, pace=replace(storage.pace, scan_s=0.01, look_s=0.01, **pace))
-
-
-async def never(_: Gateway, __: dict[str, Any], headers: Mapping[str, str]) -> PreparedLine:
-    """Refuse the lines of tenant b, and keep those of others waiting."""
-    if headers[KEY_TENANT] != "b":
-        await asyncio.Event().wait()
-    raise ApiError(status=400, message="refused")
-
-
-async def test_a_tenant_with_many_batches_yields_to_one_with_few(
-    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "BATCHES_MAX", 2)
-    many = [open_batch(storage) for _ in range(2)]
-    gateway = replace(gateway, storage=fast(storage, rest_s=0.01))
-    async with batches_running(gateway, {ENDPOINT: never}):
-        await until(lambda: all(batch(storage, each).state.started_s for each in many))
-        few = folder_of(storage, add_batch(storage, CONTENT, endpoint=ENDPOINT, tenant="b")[1])
-        assert await ended(storage, few) == ["completed"]
-        await until(lambda: all(opened_below(each) for each in many))  # both run again
-
-
-async def test_a_batch_that_only_ends_waits_for_no_other(
-    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "BATCHES_MAX", 1)
-    first = open_batch(storage)
-    gateway = replace(gateway, storage=fast(storage, rest_s=0.01))
-    async with batches_running(gateway, {ENDPOINT: never}):
-        await until(lambda: batch(storage, first).state.started_s)
-        cancelled, over = open_batch(storage), open_batch(storage)
-        storage.batches.cancel("a", cancelled.name)
-        spec = orjson.loads((over / "batch.json").read_bytes())
-        (over / "batch.json").write_bytes(orjson.dumps(spec | {"expires_s": 1}))
-        assert await ended(storage, cancelled, over) == ["cancelled", "expired"]
-        assert not batch(storage, first).ended
-
-
-async def test_a_batch_that_rests_is_seldom_read(
-    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        storage.batches.pause("a", open_batch(storage).name)
-    calls = Counter[str]()
-
-    def counted(name: str) -> Callable[..., Any]:
-        call = getattr(storage.batches, name)
-
-        def count(*args: Any) -> Any:
-            calls[name] += 1
-            return call(*args)
-
-        return count
-
-    for name in ("open_places", "read"):
-        monkeypatch.setattr(storage.batches, name, counted(name))
-    async with batches_running(replace(gateway, storage=fast(storage, rest_s=60)), {ENDPOINT: refuse}):
-        await until(lambda: calls["open_places"] > 10)
-    assert calls["read"] == 3
-
-
-async def test_of_many_batches_that_rest_each_look_reads_a_few_in_turns(
-    gateway: Gateway, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "REREADS_MAX", 2)
-    for _ in range(5):
-        storage.batches.pause("a", open_batch(storage).name)
-    open_places, read, looks = storage.batches.open_places, storage.batches.read, list[list[str]]()
-
-    def look() -> Mapping[str, str]:
-        looks.append([])
-        return open_places()
-
-    def note_read(place: str) -> Batch | None:
-        looks[-1].append(place)
-        return read(place)
-
-    monkeypatch.setattr(storage.batches, "sweep", lambda kept_s: None)  # it lists them, too
-    monkeypatch.setattr(storage.batches, "open_places", look)
-    monkeypatch.setattr(storage.batches, "read", note_read)
-    async with batches_running(replace(gateway, storage=fast(storage, rest_s=0)), {ENDPOINT: refuse}):
-        await until(lambda: len(looks) > 6)
-    assert [len(places) for places in looks[:6]] == [5, 2, 2, 2, 2, 2]
-    assert set(Counter(place for places in looks[1:6] for place in places).values()) == {2}
 
 
 async def test_a_disk_that_hangs_keeps_no_other_work_of_the_process_waiting(storage: Storage) -> None:

@@ -20,20 +20,17 @@ WATCHED_MIN_S: Final = 60.0
 EVERY_S: Final = 30.0
 """Interval of further decisions."""
 
-HORIZON_MIN_S: Final = 30.0
-"""Shortest time for which a change is expected to pay."""
+HORIZON_MIN_S: Final = 300.0
+"""Shortest time for which a placement is expected to pay."""
 
 HORIZON_MAX_S: Final = 600.0
-"""Longest time for which a change is expected to pay; between the two, the time observed so far."""
+"""Longest time for which a placement is expected to pay; between the two, the time observed so far."""
 
-FIRST_HORIZON_S: Final = 300.0
-"""Time for which the first placement is expected to hold."""
-
-CHANGE_REQUESTS: Final = 10.0
+CHANGE_REQUESTS: Final = 5.0
 """Least gain of a change beyond its cold starts, requests."""
 
 CHANGE_SHARE: Final = 0.15
-"""Least fall of the expected losses, as a share."""
+"""Least fall of the expected losses as a share, and least share of the gain that is really lost."""
 
 Homes = Mapping[InstanceId, frozenset[ModelId]]
 """Models of each instance."""
@@ -68,8 +65,8 @@ def place(
         state: The present placement.
         problem: Demands and instances.
         now_s: The present; must not fall from call to call.
-        lost: Requests that have missed their objective so far: a change needs real losses, or two nearly
-            equal placements take turns.
+        lost: Requests that have missed their objective so far, without those that are late because their
+            batch was too full: a change needs real losses, or two nearly equal placements take turns.
         watched_s: Time that the rates rest on: longer than the traffic of this controller with a history.
     """
     since_s = state.traffic_since_s
@@ -98,7 +95,7 @@ def _first(problem: PlacementProblem) -> Placement:
     starts = Starts(losses, losses.loads(start))
 
     def cost(placement: Placement) -> float:
-        return FIRST_HORIZON_S * losses.lost_rps(placement) + starts.lost(placement)
+        return HORIZON_MIN_S * losses.lost_rps(placement) + starts.lost(placement)
 
     return improve(problem, start, cost)
 
@@ -120,8 +117,10 @@ def _changed(
     gain_rps = expected_rps - losses.lost_rps(found)
     if gain_rps < CHANGE_SHARE * expected_rps:
         return None
-    worth = min(gain_rps, really_rps) * horizon_s
-    return found if worth > starts.lost(found) + CHANGE_REQUESTS else None
+    if really_rps < CHANGE_SHARE * gain_rps:
+        return None
+    price = starts.lost(found) - starts.lost(present)
+    return found if gain_rps * horizon_s > price + CHANGE_REQUESTS else None
 
 
 def _completed(problem: PlacementProblem, homes: Homes) -> Placement:
@@ -145,7 +144,7 @@ def _added(losses: Losses, starts: Starts, placement: Placement, model: ModelId)
 
     def cost(option: tuple[int, Placement]) -> tuple[float, bool, int]:
         at, new = option
-        total = FIRST_HORIZON_S * losses.lost_rps(new) + starts.lost(new)
+        total = HORIZON_MIN_S * losses.lost_rps(new) + starts.lost(new)
         return round(total, 2), losses.problem.instances[at].busy, at
 
     options = []

@@ -63,6 +63,18 @@ class ModelDemand:
         """Requests per second by what it is worth to answer them in time."""
         return BATCH_WEIGHT * self.batch_rps + sum(rate for _objective, rate in self.objectives)
 
+    def lost_rps(self, awake: float, round_s: float) -> float:
+        """Return the requests per second whose slack is shorter than the rest of an absence.
+
+        Args:
+            awake: Share of the time in which the model is awake.
+            round_s: Time from one visit to the next.
+        """
+        lost_rps = 0.0
+        for slack_s, rate in self.objectives:
+            lost_rps += rate * max(0.0, 1.0 - awake - slack_s / round_s)
+        return lost_rps
+
     @property
     def tightest_s(self) -> float:
         """Tightest slack; infinite without an objective."""

@@ -1,25 +1,14 @@
 """Expected losses of a placement: requests per second that miss their objective, by a fluid model.
 
-An instance with several models serves them in rounds of visits. A round must fit into the tightest slack, and
-each swap takes its time and discards what runs. So the load of an instance is the work of its models, and
-the share of a round that goes to swaps.
+Models with several homes are split so that loads are even; what each instance loses: `placement.rounds`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from qlm.domain.ids import ModelId
 from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
-
-ROUND_SHARE: Final = 0.8
-"""Share of the tightest slack that a round of visits may take."""
-
-FULL: Final = 0.85
-"""Load from which an instance loses requests: arrivals come in bursts."""
-
-CORNER: Final = 0.1
-"""Width of the rise of the losses around `FULL`: near it, bursts already cost some requests."""
+from qlm.planner.placement.rounds import Turns, turns
 
 SPREAD_RPS: Final = 0.02
 """Weight of the squared load: of placements without losses, the even one has reserves."""
@@ -40,8 +29,7 @@ class Losses:
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem: Final = problem
-        self._lost_rps: dict[_Part, float] = {}
-        self._loads: dict[_Part, float] = {}
+        self._turns: dict[_Part, Turns] = {}
         self._shares: tuple[Placement, dict[tuple[int, ModelId], float]] = (), {}
 
     def shares(self, placement: Placement) -> dict[tuple[int, ModelId], float]:
@@ -52,32 +40,32 @@ class Losses:
 
     def lost_rps(self, placement: Placement) -> float:
         """Return the expected losses of a placement, requests per second."""
-        return sum(self._lost(self._part(placement, at)) for at in range(len(placement)))
+        return sum(self._lost(placement, at) for at in range(len(placement)))
 
     def load(self, placement: Placement, at: int) -> float:
         """Return the load of one instance."""
-        part = self._part(placement, at)
-        load = self._loads.get(part)
-        if load is None:
-            load = load_of(self.problem.instances[at], dict(part[1]), self.problem.demands)
-            self._loads[part] = load
-        return load
+        return self._turns_of(placement, at).load
 
     def loads(self, placement: Placement) -> list[float]:
         """Return the load of each instance."""
         return [self.load(placement, at) for at in range(len(placement))]
 
-    def _part(self, placement: Placement, at: int) -> _Part:
-        shares = self.shares(placement)
-        return at, tuple([(model, shares[at, model]) for model in sorted(placement[at])])
+    def _lost(self, placement: Placement, at: int) -> float:
+        here = self._turns_of(placement, at)
+        worth_rps = sum(
+            self.shares(placement)[at, model] * self.problem.demands[model].worth_rps
+            for model in placement[at]
+        )
+        return here.lost_rps + SPREAD_RPS * here.load**2 * (1 + worth_rps)
 
-    def _lost(self, part: _Part) -> float:
-        lost = self._lost_rps.get(part)
-        if lost is None:
-            at, here = part
-            lost = _instance_lost_rps(self.problem.instances[at], dict(here), self.problem.demands)
-            self._lost_rps[part] = lost
-        return lost
+    def _turns_of(self, placement: Placement, at: int) -> Turns:
+        shares = self.shares(placement)
+        part = at, tuple([(model, shares[at, model]) for model in sorted(placement[at])])
+        known = self._turns.get(part)
+        if known is None:
+            known = turns(self.problem.instances[at], dict(part[1]), self.problem.demands)
+            self._turns[part] = known
+        return known
 
 
 def split(problem: PlacementProblem, placement: Placement) -> dict[tuple[int, ModelId], float]:
@@ -133,47 +121,3 @@ def _work(
         share * demands[model].rate_rps * demands[model].kinds[instance.kind].service_s
         for model, share in shares.items()
     )
-
-
-def load_of(
-    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
-) -> float:
-    """Return the load of an instance, swaps included."""
-    work = _work(instance, shares, demands)
-    tightest_s = min((demands[model].tightest_s for model in shares), default=float("inf"))
-    if len(shares) < 2 or tightest_s == float("inf"):
-        return work
-    return work + round_swaps_s(instance, shares, demands) / (ROUND_SHARE * tightest_s)
-
-
-def round_swaps_s(
-    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
-) -> float:
-    """Return the time of one round that goes to swaps and to what they discard."""
-    here = {model: demands[model].kinds[instance.kind] for model in shares}
-    asleep_bytes = sum(each.weights_bytes for each in here.values())
-    asleep_bytes -= max((each.weights_bytes for each in here.values()), default=0)
-    fits = asleep_bytes <= instance.host_memory_bytes
-    swaps_s = sum(each.warm_s if fits else each.reload_s for each in here.values())
-    refill_s = sum(
-        share * demands[model].rate_rps * here[model].answer_s * here[model].recompute_s
-        for model, share in shares.items()
-    )
-    return swaps_s + refill_s
-
-
-def _instance_lost_rps(
-    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
-) -> float:
-    if not shares:
-        return 0.0
-    load = load_of(instance, shares, demands)
-    worth_rps = sum(share * demands[model].worth_rps for model, share in shares.items())
-    return worth_rps * lost_share(load) + SPREAD_RPS * load**2 * (1 + worth_rps)
-
-
-def lost_share(load: float) -> float:
-    """Return the share of requests that are late at a load: max(0, 1 - FULL / load) with a smooth corner."""
-    over = (load - FULL) / CORNER
-    excess = CORNER * (over if over > 30 else math.log1p(math.exp(over)))
-    return excess / (FULL + excess)

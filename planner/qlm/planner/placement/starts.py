@@ -5,7 +5,8 @@ from typing import Final
 
 from qlm.domain.ids import ModelId
 from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
-from qlm.planner.placement.score import Losses, lost_share
+from qlm.planner.placement.rounds import lost_share
+from qlm.planner.placement.score import Losses
 
 SLACK_SHARE: Final = 0.7
 """Share of a slack that a cold start may take without losing the requests that come meanwhile."""

@@ -15,7 +15,8 @@ from qlm.planner.placement.problem import (
     Placement,
     PlacementProblem,
 )
-from qlm.planner.placement.score import Losses, load_of, split
+from qlm.planner.placement.rounds import turns
+from qlm.planner.placement.score import Losses, split
 from qlm.planner.placement.search import improve, present_placement
 from qlm.planner.placement.starts import START_RPS, Starts
 
@@ -68,17 +69,11 @@ def placement(*models: tuple[ModelId, ...]) -> Placement:
 
 def test_one_model_alone_pays_no_round() -> None:
     of = {A: demand(5.0), B: demand(1.0)}
-    alone = load_of(instance("i"), {A: 1.0}, of)
+    alone = turns(instance("i"), {A: 1.0}, of).load
     assert alone == pytest.approx(0.5)
     # Both swap, and what runs is computed again: (2 * 1.5 + 6 * 10 * 0.05) s of a round of 0.8 * 30 s.
-    both = load_of(instance("i"), {A: 1.0, B: 1.0}, of)
+    both = turns(instance("i"), {A: 1.0, B: 1.0}, of).load
     assert both == pytest.approx(0.6 + (3.0 + 3.0) / 24)
-
-
-def test_weights_that_do_not_fit_into_host_memory_are_reloaded() -> None:
-    of = {A: demand(1.0), B: demand(1.0)}
-    small = replace(instance("i"), host_memory_bytes=0)
-    assert load_of(small, {A: 1.0, B: 1.0}, of) > load_of(instance("i"), {A: 1.0, B: 1.0}, of)
 
 
 def test_a_model_on_two_instances_levels_their_loads() -> None:
@@ -160,6 +155,24 @@ def test_real_losses_that_a_change_would_end_change_it() -> None:
     assert changed.homes != before.homes
     soon = place(before, problem(uneven, *loaded), now_s=590.0, lost=300.0)
     assert soon is before
+
+
+def test_a_change_does_not_pay_for_starts_that_are_before_the_present_placement_too() -> None:
+    """C has not started yet. That does not speak against a copy of the hot model elsewhere."""
+    homes = {
+        InstanceId("i"): frozenset((A,)),
+        InstanceId("j"): frozenset((B,)),
+        InstanceId("k"): frozenset((C,)),
+    }
+    before = PlacementState(homes=homes, traffic_since_s=0.0, decided_s=0.0)
+    of = {A: demand(9.5), B: demand(0.1), C: demand(11.0, 0.02, objective_s=2.0)}
+    three = problem(of, instance("i", A), instance("j", B, A), instance("k"))
+    now, copied = placement((A,), (B,), (C,)), placement((A,), (A, B), (C,))
+    starts = once_lost(three, copied, [0.95, 0.1, 0.0])
+    assert starts == once_lost(three, now, [0.95, 0.1, 0.0])
+    assert 5 < 300 * (lost_rps(three, now) - lost_rps(three, copied)) < starts
+    after = place(before, three, now_s=EVERY_S, lost=100.0)
+    assert after.homes is not None and A in after.homes[InstanceId("j")]
 
 
 def test_a_silent_model_keeps_its_home() -> None:

@@ -28,7 +28,9 @@ from support.batch_slots import CAP
 from support.estimating import (
     CHAT,
     COST,
+    KIND,
     NOW_NS,
+    SHIPPED,
     STREAM,
     M,
     N,
@@ -219,6 +221,29 @@ def test_a_round_has_the_objective_less_the_time_of_an_answer() -> None:
     ((slack_s, _rate),) = demand.objectives
     assert slack_s == pytest.approx(20.0 - alone_s)
     assert 1.0 < alone_s < 16.0
+
+
+@pytest.mark.parametrize(("objective", "slower"), [(10.0, False), (0.8, True), (0.1, False)])
+def test_a_model_serves_as_many_as_are_in_time_together(objective: float, slower: bool) -> None:
+    """A full batch has the most answers per second, but each takes longest.
+
+    Objectives are shares of its time for an answer: longer ones need no smaller batch, and one that an answer
+    alone misses has no use for it.
+    """
+    fleet = replace(steady_fleet(16), profiles={(M, KIND): replace(SHIPPED, seqs_max=256)})
+
+    def learned(cls: RequestClass) -> tuple[ClusterView, EstimatorState]:
+        groups = groups_of(cls, 3)
+        view = cluster(class_view(cls, NO_LENGTHS, *groups), instances=(instance(),), queues={})
+        return view, learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+
+    _view, state = learned(CHAT)
+    full = state.times.entries[CHAT, KIND].on_kind.state
+    cls = replace(CHAT, slo="deadline-x", target_ms=1e3 * objective * full.service.mean)
+    view, state = learned(cls)
+    service_s = placement_problem(view, state, fleet, NOW_NS).demands[M].kinds[KIND].service_s
+    assert (service_s > 1.02 * full.request_s) == slower
+    assert service_s < 3 * full.request_s
 
 
 def test_late_requests_count_as_lost_after_their_class_has_left_the_view() -> None:

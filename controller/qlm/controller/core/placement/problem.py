@@ -13,8 +13,13 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
+from qlm.rct_estimator.profiles.profile import Profile
+from qlm.rct_estimator.readers import paced_state
 from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
-from qlm.rct_estimator.throughput import SteadyState
+from qlm.rct_estimator.throughput import SteadyState, steady_state
+
+PACE_SHARE: Final = 0.85
+"""Share of an objective about the whole answer that the answer may take; the rest is for its wait."""
 
 SLACK_SHARE_MIN: Final = 0.2
 """Least slack as a share of the objective: lengths may be known badly."""
@@ -117,18 +122,18 @@ def _on_kind(
 ) -> ModelOnKind | None:
     """Return the model on a kind, with means over its classes weighted by arrivals."""
     cost, profile = fleet.kinds[kind].models.get(model), fleet.profiles.get((model, kind))
-    known = [(rates[cls], entry) for cls in rates if (entry := estimator.times.entries.get((cls, kind)))]
+    known = [(cls, entry) for cls in rates if (entry := estimator.times.entries.get((cls, kind)))]
     if cost is None or profile is None or not known:
         return None
-    weights = [rate or 1e-6 for rate, _entry in known]
+    weights = [rates[cls] or 1e-6 for cls, _entry in known]
     total = sum(weights)
 
     def mean(values: Iterable[float]) -> float:
         return sum(w * v for w, v in zip(weights, values, strict=True)) / total
 
-    states = [entry.on_kind.state for _rate, entry in known]
+    states = [entry.on_kind.state for _cls, entry in known]
     return ModelOnKind(
-        service_s=mean(state.request_s for state in states),
+        service_s=mean(_in_time_s(cls, entry.on_kind.state, profile) for cls, entry in known),
         answer_s=mean(state.service.mean for state in states),
         recompute_s=discarded_s(
             mean(state.workload.context_tokens for state in states), recompute_token_s(profile)
@@ -138,3 +143,20 @@ def _on_kind(
         cold_s=cost.swap_cold_s,
         weights_bytes=cost.weights_bytes,
     )
+
+
+def _in_time_s(cls: RequestClass, state: SteadyState, profile: Profile) -> float:
+    """Return the time between two ends in the largest batch whose answers are in time.
+
+    A full batch has the most answers per second, but each takes longest: with 27 s for an answer that takes
+    26 s in it, nothing may wait. Where an answer alone is too slow, the batch is full.
+    """
+    if cls.target_ms is None or cls.about_first_token:
+        return state.request_s
+    left_s = PACE_SHARE * cls.target_ms / 1e3 - state.own_prefill_s
+    steps = max(0.0, state.workload.output.mean - 1)
+    if left_s <= 0 or not steps:
+        return state.request_s
+    paced = paced_state(profile, state.workload, steps / left_s)
+    # The state has what was measured, a state by the profile alone has not.
+    return state.request_s * paced.request_s / steady_state(profile, state.workload).request_s

@@ -38,10 +38,10 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world_at(folder: Path, s3_url: str, timeout_s: float) -> AsyncIterator[World]:
+async def world_at(folder: Path, s3_url: str) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         wire = await stack.enter_async_context(Wire(int(s3_url.rpartition(":")[2])))
-        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=timeout_s)
+        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=60.0)
         cluster = await stack.enter_async_context(running_cluster(folder))
         url = await cluster.gateway(storage=storage_of_bucket(bucket, SystemClock()))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=120))
@@ -52,7 +52,7 @@ async def test_a_download_is_cut_off_when_the_bucket_goes_away(
     tmp_path: Path, s3_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with world_at(tmp_path, s3_url, timeout_s=20.0) as world:
+    async with world_at(tmp_path, s3_url) as world:
         content = bytes(24 * MIB)
         id = await world.upload(content)
         received = 0
@@ -75,7 +75,7 @@ async def test_a_download_is_cut_off_when_the_bucket_goes_away(
 async def test_a_download_of_a_file_that_is_deleted_meanwhile_is_cut_off(
     tmp_path: Path, s3_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world_at(tmp_path, s3_url, timeout_s=5.0) as world:
+    async with world_at(tmp_path, s3_url) as world:
         content = bytes(24 * MIB)
         id = await world.upload(content)
         async with world.client.stream("GET", f"/v1/files/{id}/content") as answer:
@@ -89,7 +89,7 @@ async def test_a_download_of_a_file_that_is_deleted_meanwhile_is_cut_off(
 
 
 async def test_the_head_of_a_download_reads_no_content(tmp_path: Path, s3_url: str) -> None:
-    async with world_at(tmp_path, s3_url, timeout_s=5.0) as world:
+    async with world_at(tmp_path, s3_url) as world:
         id = await world.upload(bytes(4 * MIB))
         reads: list[str] = []
 

@@ -130,6 +130,21 @@ def test_what_an_instance_took_up_while_idle_it_may_finish() -> None:
     assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
 
 
+def test_a_busy_instance_that_is_to_start_a_copy_gets_no_more_of_its_present_model() -> None:
+    """No request waits for a copy, so one on a busy instance was never started."""
+    homes = {name: frozenset({model}) for name, model in (("i", A), ("j", B), ("k", B))}
+    state = PlacementState(homes={InstanceId(name): models for name, models in homes.items()})
+    a_twice = (status("i", A, running=1), status("j", A, running=1), status("k", B, running=1))
+    view = ClusterView(classes=asked(A, B), instances=a_twice, queues=())
+    assert served(restricted(view, state, FLEET, NOW_NS)) == {"i": {A, C}, "j": {B, C}, "k": {B, C}}
+    # As long as B is served nowhere, its requests wait for it, and it is started for them.
+    alone = replace(view, instances=(*a_twice[:2], status("k", C, running=1)))
+    assert served(restricted(alone, state, FLEET, NOW_NS))["j"] == {A, B, C}
+    # While A is served nowhere else, it stays.
+    last = replace(view, instances=(status("i", C, running=1), *a_twice[1:]))
+    assert served(restricted(last, state, FLEET, NOW_NS))["j"] == {A, B, C}
+
+
 def test_a_model_whose_home_is_gone_runs_anywhere() -> None:
     view = ClusterView(classes=asked(C), instances=(status("i", A, running=1),), queues=())
     assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B, C}}

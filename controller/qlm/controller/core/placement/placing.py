@@ -63,7 +63,8 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
     """Return the view with instances that serve only the models placed there.
 
     Before the first placement, models stay where they are awake or asleep. A model without a live home, such
-    as one without requests so far, may run anywhere, and an idle instance may serve anything.
+    as one without requests so far, may run anywhere, and an idle instance may serve anything. One that is to
+    start a copy gets no more requests of its present model.
     """
     homes = _awake(view) if state.homes is None else state.homes
     placed = _placed(homes, view)
@@ -77,7 +78,7 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
         free = not here if state.homes is None else _idle(status, view) and not waiting & here
         if free:
             return status.models
-        engaged = here | _engaged(status)
+        engaged = here | (_starting(status) if _starts_copy(status, homes, view) else _engaged(status))
         return tuple(model for model in status.models if model in engaged or model not in placed)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
@@ -100,17 +101,35 @@ def _idle(status: InstanceStatus, view: ClusterView) -> bool:
 
 def _engaged(status: InstanceStatus) -> frozenset[ModelId]:
     """Return the model that an instance runs or loads: what it took up while idle, it may finish."""
-    starting = frozenset(model for model, engine in status.engines if engine is EngineState.STARTING)
     awake = {status.active_model} if status.active_model is not None and status.running else set()
-    return starting | awake
+    return _starting(status) | awake
+
+
+def _starting(status: InstanceStatus) -> frozenset[ModelId]:
+    return frozenset(model for model, engine in status.engines if engine is EngineState.STARTING)
+
+
+def _starts_copy(status: InstanceStatus, homes: Homes, view: ClusterView) -> bool:
+    """Return True if an instance has no model of its homes yet, and others serve its present one meanwhile.
+
+    No request waits for a copy: other homes serve them, so the instance would never be idle and start it.
+    A model without such a home is waited for, and started for that.
+    """
+    here = _here(homes, status)
+    if here & _ready(status):
+        return False
+    others = [each for each in _live(view) if each.id != status.id]
+    served = frozenset[ModelId]().union(*(_here(homes, each) & _ready(each) for each in others))
+    return status.active_model in served and bool(here & served)
+
+
+def _ready(status: InstanceStatus) -> frozenset[ModelId]:
+    return frozenset(model for model, engine in status.engines if engine in READY)
 
 
 def _awake(view: ClusterView) -> Homes:
     """Return the models that each instance serves without a cold start."""
-    return {
-        status.id: frozenset(model for model, engine in status.engines if engine in READY)
-        for status in view.instances
-    }
+    return {status.id: _ready(status) for status in view.instances}
 
 
 def _contended(view: ClusterView) -> frozenset[ModelId]:

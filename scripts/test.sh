@@ -90,11 +90,12 @@ compiles() {
     phase compile "$bin/python" -m qlm.planner.warm_up
 }
 
-# tests NAME ARGS...: run them on all cores, a file on one of them: its tests may share a cluster, in order.
+# tests NAME ARGS...: run them by two workers per core, since most wait for something most of the time. A file goes
+# to one worker: its tests may share a cluster, in order.
 tests() {
     local name=$1
     shift
-    phase "$name" "$bin/python" -m pytest -q -n auto --dist loadfile ${PYTEST_ARGS:-} "$@"
+    phase "$name" "$bin/python" -m pytest -q -n $((2 * $(nproc))) --dist loadfile ${PYTEST_ARGS:-} "$@"
 }
 
 # Tests that compute only, in the time in which others wait: under the policy idle they have a core while nothing

@@ -78,6 +78,6 @@ async def test_a_placement_of_many_models_is_computed_beside_the_event_loop(
 ) -> None:
     await loop.run_once()
     await loop.run_once()
-    monkeypatch.setattr(loop_module, "INLINE_MODELS_MAX", 0)
+    monkeypatch.setattr(loop_module, "INLINE_PAIRS_MAX", -1)
     await loop.run_once()
     assert [thread is threading.main_thread() for thread in threads] == [True, True, False]

@@ -72,13 +72,14 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
         placed |= frozenset(model for model in _contended(view) if _waits(model, view, state, fleet, now_ns))
 
     waiting = {each.cls.model for each in view.classes if each.queued}
+    served = frozenset[ModelId]().union(*(_here(homes, each) & _ready(each) for each in _live(view)))
 
     def serves(status: InstanceStatus) -> tuple[ModelId, ...]:
         here = _here(homes, status)
         free = not here if state.homes is None else _idle(status, view) and not waiting & here
         if free:
             return status.models
-        engaged = here | (_starting(status) if _starts_copy(status, homes, view) else _engaged(status))
+        engaged = here | (_starting(status) if _starts_copy(status, here, served) else _engaged(status))
         return tuple(model for model in status.models if model in engaged or model not in placed)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
@@ -109,18 +110,18 @@ def _starting(status: InstanceStatus) -> frozenset[ModelId]:
     return frozenset(model for model, engine in status.engines if engine is EngineState.STARTING)
 
 
-def _starts_copy(status: InstanceStatus, homes: Homes, view: ClusterView) -> bool:
+def _starts_copy(status: InstanceStatus, here: frozenset[ModelId], served: frozenset[ModelId]) -> bool:
     """Return True if an instance has no model of its homes yet, and others serve its present one meanwhile.
 
     No request waits for a copy: other homes serve them, so the instance would never be idle and start it.
     A model without such a home is waited for, and started for that.
+
+    Args:
+        status: The instance.
+        here: Models placed there.
+        served: Models with a home that needs no start.
     """
-    here = _here(homes, status)
-    if here & _ready(status):
-        return False
-    others = [each for each in _live(view) if each.id != status.id]
-    served = frozenset[ModelId]().union(*(_here(homes, each) & _ready(each) for each in others))
-    return status.active_model in served and bool(here & served)
+    return not here & _ready(status) and status.active_model in served and bool(here & served)
 
 
 def _ready(status: InstanceStatus) -> frozenset[ModelId]:

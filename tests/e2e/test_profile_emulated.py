@@ -53,7 +53,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
 
 @pytest.fixture(scope="module")
 def measured(engine: Emulated) -> tuple[Result, Profile]:
-    """Measure in real time, and again where other tests took the processor meanwhile."""
+    """Measure in real time, and again where something else took the processor meanwhile."""
     for attempt in range(ATTEMPTS):
         file = engine.folder / "new" / "folder" / f"measured-{attempt}.yaml"
         result = engine.profile("--quick", "--out", str(file))

@@ -161,8 +161,8 @@ async def test_a_cancelled_publish_that_fails_does_not_keep_its_queue(opened: Op
     await broker.ack(delivery)
     await opened.file.write(_limit_pages, 20)
     publish = asyncio.create_task(broker.publish(Q, bytes(200_000)))
-    await asyncio.sleep(0)  # one turn of the loop: it begins, and cannot have failed yet
-    assert await broker.delete_unused([Q]) == [], "a publish is under way"
+    deletion = asyncio.create_task(broker.delete_unused([Q]))  # begins after it, before it can have failed
+    assert await deletion == [], "a publish is under way"
     publish.cancel()
     with pytest.raises(asyncio.CancelledError):
         await publish

@@ -36,10 +36,12 @@ class Turns:
     Attributes:
         lost_rps: Requests per second that miss their objective, those without one by their weight.
         load: Share of the time that work and swaps take; over 1 if they do not fit.
+        worth_rps: Requests per second that come, by their weight: the most that can be lost.
     """
 
     lost_rps: float
     load: float
+    worth_rps: float
 
 
 def turns(
@@ -52,24 +54,31 @@ def turns(
         shares: Its models, each with the share of its requests that comes here.
         demands: Of all models.
     """
-    work = {
-        model: share * demands[model].rate_rps * demands[model].kinds[instance.kind].service_s
-        for model, share in shares.items()
-    }
+    work = work_of(instance, shares, demands)
     worth_rps = sum(share * demands[model].worth_rps for model, share in shares.items())
     load = sum(work.values())
     if len(shares) < 2:
-        return Turns(worth_rps * lost_share(load), load)
-    swaps_s = round_swaps_s(instance, shares, demands)
+        return Turns(worth_rps * lost_share(load), load, worth_rps)
+    swaps_s = _round_swaps_s(instance, shares, demands)
     best = None
     for round_s in _lengths_s(shares, demands):
         each = load + swaps_s / round_s
         absent_rps = _lost_in_absence(work, swaps_s / round_s, round_s, shares, demands)
         lost_rps = absent_rps + (worth_rps - absent_rps) * lost_share(each)
         if best is None or lost_rps < best.lost_rps:
-            best = Turns(lost_rps, each)
+            best = Turns(lost_rps, each, worth_rps)
     assert best is not None
     return best
+
+
+def work_of(
+    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
+) -> dict[ModelId, float]:
+    """Return the share of the time of an instance that each of its models needs, without swaps."""
+    return {
+        model: share * demands[model].rate_rps * demands[model].kinds[instance.kind].service_s
+        for model, share in shares.items()
+    }
 
 
 def _lengths_s(shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]) -> Iterator[float]:
@@ -110,7 +119,7 @@ def _lost_in_absence(
     return lost_rps - spared_rps
 
 
-def round_swaps_s(
+def _round_swaps_s(
     instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
 ) -> float:
     """Return the time of one round that goes to swaps and to what they discard."""

@@ -3,12 +3,12 @@
 Models with several homes are split so that loads are even; what each instance loses: `placement.rounds`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from qlm.domain.ids import ModelId
-from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
-from qlm.planner.placement.rounds import Turns, turns
+from qlm.planner.placement.problem import Placement, PlacementProblem
+from qlm.planner.placement.rounds import Turns, turns, work_of
 
 SPREAD_RPS: Final = 0.02
 """Weight of the squared load: of placements without losses, the even one has reserves."""
@@ -52,11 +52,7 @@ class Losses:
 
     def _lost(self, placement: Placement, at: int) -> float:
         here = self._turns_of(placement, at)
-        worth_rps = sum(
-            self.shares(placement)[at, model] * self.problem.demands[model].worth_rps
-            for model in placement[at]
-        )
-        return here.lost_rps + SPREAD_RPS * here.load**2 * (1 + worth_rps)
+        return here.lost_rps + SPREAD_RPS * here.load**2 * (1 + here.worth_rps)
 
     def _turns_of(self, placement: Placement, at: int) -> Turns:
         shares = self.shares(placement)
@@ -95,7 +91,7 @@ def _level(
     for at in homes:
         instance = problem.instances[at]
         of = {other: shares[at, other] for other in placement[at] if other != model}
-        others[at] = _work(instance, of, problem.demands)
+        others[at] = sum(work_of(instance, of, problem.demands).values())
         each[at] = max(1e-9, demand.rate_rps * demand.kinds[instance.kind].service_s)
     level = _water_level([(others[at], each[at]) for at in homes])
     for at in homes:
@@ -111,13 +107,3 @@ def _water_level(basins: Sequence[tuple[float, float]]) -> float:
         filled += (floor - level) * widths if widths else 0.0
         level, widths = floor, widths + 1 / width
     return level + (1.0 - filled) / widths
-
-
-def _work(
-    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
-) -> float:
-    """Return the instance time per second that models need, without swaps."""
-    return sum(
-        share * demands[model].rate_rps * demands[model].kinds[instance.kind].service_s
-        for model, share in shares.items()
-    )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from qlm.agents.core.stats.concurrency import PACE_SHARE
 from qlm.controller.core.estimating.arrivals import present_rates
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet, able_models
@@ -17,9 +18,6 @@ from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.readers import paced_state
 from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
 from qlm.rct_estimator.throughput import SteadyState, steady_state
-
-PACE_SHARE: Final = 0.85
-"""Share of an objective about the whole answer that the answer may take; the rest is for its wait."""
 
 SLACK_SHARE_MIN: Final = 0.2
 """Least slack as a share of the objective: lengths may be known badly."""

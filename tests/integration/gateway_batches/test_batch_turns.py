@@ -2,10 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,7 +15,6 @@ from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches import runner
 from qlm.gateway.batches.line_routes import PreparedLine
 from qlm.gateway.batches.runner import batches_running
-from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
@@ -24,26 +22,14 @@ from support.batch_gateway import (
     CONTENT,
     ENDPOINT,
     batch,
-    batch_gateway,
     ended,
     fast,
     open_batch,
     refuse,
 )
-from support.gateway import SystemClock, until
+from support.gateway import until
 from support.opened_files import opened_below
 from support.stored_batches import add_batch, folder_of
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return storage_in(tmp_path / "files", SystemClock())
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path, storage: Storage) -> AsyncIterator[Gateway]:
-    async with batch_gateway(tmp_path, storage) as made:
-        yield made
 
 
 async def never(_: Gateway, __: dict[str, Any], headers: Mapping[str, str]) -> PreparedLine:

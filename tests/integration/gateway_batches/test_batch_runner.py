@@ -25,14 +25,12 @@ from qlm.gateway.batches.batch_run import BatchPausedError, BatchRun
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.runner import BatchRunner, batches_running
 from qlm.gateway.files.disk.claim import DiskClaim
-from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.sessions.gateway import Gateway
 from support.batch_gateway import (
     CONTENT,
     ENDPOINT,
     batch,
-    batch_gateway,
     ended,
     ids,
     open_batch,
@@ -43,17 +41,6 @@ from support.gateway import SystemClock, until
 from support.hanging_file import HangingFile
 from support.opened_files import opened_below
 from support.stored_batches import add_batch, disk_claim, folder_of
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> Storage:
-    return storage_in(tmp_path / "files", SystemClock())
-
-
-@pytest.fixture
-async def gateway(tmp_path: Path, storage: Storage) -> AsyncIterator[Gateway]:
-    async with batch_gateway(tmp_path, storage) as made:
-        yield made
 
 
 @contextlib.asynccontextmanager

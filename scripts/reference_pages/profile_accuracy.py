@@ -39,15 +39,12 @@ def summary() -> list[str]:
         "| profile | rows | mean error | mean absolute | largest | engines |",
         "|---|--:|--:|--:|--:|---|",
     ]
-    unjudged = []
     for wanted in WANTED:
         name = file_name(*wanted)
         tables = [table for table in TABLES if name in table.judges]
         errors = [error(table, row) for table in tables for row in table.rows]
         if not errors:
-            lines.append(f"| {name} | 0 | | | | none found |")
-            unjudged.append(f"`{name}`")
-            continue
+            raise LookupError(f"{name} has no measurement that judges it; add one to TABLES")
         mean, absolute = sum(errors) / len(errors), sum(map(abs, errors)) / len(errors)
         engines = ", ".join(dict.fromkeys(table.engine for table in tables))
         largest = max(errors, key=abs)
@@ -55,8 +52,6 @@ def summary() -> list[str]:
             f"| {name} | {len(errors)} | {percent(mean)} | {100 * absolute:.1f} % | {percent(largest)}"
             f" | {engines} |"
         )
-    if unjudged:
-        lines += ["", f"Nothing judges {', '.join(unjudged)}: no published measurement was found."]
     return [*lines, ""]
 
 

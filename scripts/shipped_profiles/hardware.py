@@ -105,7 +105,7 @@ OWN_H100: Final = (
     " see docs/profile-sources.md"
 )
 GRAPHS_H200: Final = (
-    "an estimate: graphs of Llama-3.1-8B took 0.73 GB on an H200."
+    "an estimate: graphs of Llama-3.1-8B took 0.73 GB on a slice (MIG) of an H200."
     " https://github.com/ssaketh-ch/llama31b-benchmark/blob/72703baa/results/accuracy/acc_baseline/run_1/run.log"
 )
 HOST_ASSUMED: Final = "an assumption; no measurement separates it from the layers"

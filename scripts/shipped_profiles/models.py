@@ -109,6 +109,7 @@ OTHERS: Final = {
     "qwen-2.5-72b": Shape(
         layers=80, hidden=8192, heads=64, kv_heads=8, feed_forward=29568, vocabulary=152064
     ),
+    "qwen-3-8b": Shape(layers=36, hidden=4096, heads=32, kv_heads=8, feed_forward=12288, vocabulary=151936),
     "qwen-3-14b": Shape(layers=40, hidden=5120, heads=40, kv_heads=8, feed_forward=17408, vocabulary=151936),
     "qwen-3-32b": Shape(layers=64, hidden=5120, heads=64, kv_heads=8, feed_forward=25600, vocabulary=151936),
 }

@@ -89,6 +89,12 @@ LMDEPLOY: Final = "https://github.com/InternLM/lmdeploy/blob/3e391df4/docs/en/be
 TENSORRT: Final = "https://github.com/NVIDIA/TensorRT-LLM/blob/77d24b5f/docs/source/performance.md"
 ARGONNE: Final = "https://github.com/argonne-lcf/LLM-Inference-Bench/blob/4211f5d4/Plots/All_results.csv"
 SPLITWISE: Final = "https://github.com/Mutinifni/splitwise-sim/blob/main/data/perf_model.csv"
+EB_VLLM: Final = (
+    "https://github.com/weifang231/eb-vllm/blob/5ee5518e/reproduce/calibration/"
+    "pd_calibration_Llama-3.1-8B-Instruct_H200.json"
+)
+LLM_D: Final = "https://github.com/natoscott/benchmarks/blob/08ce8f24/llm-d-batch-eval/REPORT-rhoai-3.5ea1.md"
+AICONFIGURATOR: Final = "https://github.com/natoscott/benchmarks/blob/02a82d61/aiconfigurator-eval/REPORT.md"
 
 V1: Final = "Texts of about 100 tokens"
 OLD_KERNELS: Final = "Kernels and scheduler of 2024"
@@ -169,6 +175,40 @@ TABLES: Final = (
             Batch(32, 1024, 1024, 12101),
             Batch(64, 1024, 1024, 16847),
         ),
+    ),
+    Table(
+        judges=("llama-3-8b-h200.yaml",),
+        model="llama-3-8b",
+        accelerator="H200",
+        engine="vLLM of 2026, float16",
+        note=(
+            "On the straight line published for iterations with prompts of 256 to 4096 tokens, medians of"
+            " twenty each. Iterations of decodes were timed too, but without CUDA graphs, so that the host"
+            " shows."
+        ),
+        source=EB_VLLM,
+        rows=(FirstToken(1024, 25.13), FirstToken(2048, 49.92), FirstToken(4096, 99.49)),
+    ),
+    Table(
+        judges=("llama-3-8b-h200.yaml",),
+        model="qwen-3-8b",
+        accelerator="H200",
+        engine="vLLM 0.19",
+        note="Another model on the same constants. The median time between tokens; prompts come in between.",
+        source=LLM_D,
+        rows=(Pace(15, 576, 5.9),),
+    ),
+    Table(
+        judges=("llama-3-8b-h200.yaml",),
+        model="qwen-3-8b",
+        accelerator="H200",
+        engine="vLLM 0.18",
+        note=(
+            "Another model on the same constants, one request at a time. The first token includes the way"
+            " through a gateway and the server."
+        ),
+        source=AICONFIGURATOR,
+        rows=(Pace(1, 9015, 5.7), FirstToken(9000, 273)),
     ),
     Table(
         judges=("vicuna-13b-h100.yaml",),

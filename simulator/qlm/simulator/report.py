@@ -170,7 +170,8 @@ def _lost_calls(result: SimulationResult) -> npt.NDArray[np.bool_]:
     tasks, outcomes = result.workload.tasks, result.outcomes
     if tasks is None:
         return np.zeros(len(result.workload), dtype=np.bool_)
-    failed = np.array([each not in (*ANSWERED, UNFINISHED) for each in outcomes.outcome], dtype=np.bool_)
+    well = {*ANSWERED, UNFINISHED}
+    failed = np.array([each not in well for each in outcomes.outcome], dtype=np.bool_)
     return ~arrived_rows(result) & np.isin(tasks.task, tasks.task[failed])
 
 

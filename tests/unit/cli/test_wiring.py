@@ -173,6 +173,17 @@ def test_a_profile_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None
     assert profile_file(model, on("A100"), (tmp_path,)) is None
 
 
+def test_a_profile_file_that_is_no_text_or_no_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes("# 80 µs\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine\.yaml'; expected a file in UTF-8"):
+        load_profiles((tmp_path,))
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match=r"mine\.yaml: cannot be read: Is a directory"):
+        load_profiles((tmp_path,))
+
+
 def test_a_broken_profile_file_is_named_with_its_key(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text(shipped_text("mistral-7b", "A10").replace("seqs_max: 256", "seqs_max: -1"), "utf-8")

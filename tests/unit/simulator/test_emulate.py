@@ -118,6 +118,9 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
     file.write_text("version: 1")
     with pytest.raises(InvalidValueError, match=r"mine\.yaml: profile\.model"):
         load_profile(parse_options(["--profile", str(file)]))
+    file.write_bytes("# 80 µs".encode("latin-1"))
+    with pytest.raises(InvalidValueError, match=r"mine\.yaml'; expected a file in UTF-8"):
+        load_profile(parse_options(["--profile", str(file)]))
 
 
 @pytest.mark.parametrize(

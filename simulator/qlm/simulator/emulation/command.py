@@ -50,6 +50,8 @@ def load_profile(options: EmulateOptions) -> Profile:
         raise InvalidValueError(
             "profile", str(options.profile), f"a readable file ({error.strerror})"
         ) from None
+    except UnicodeDecodeError:
+        raise InvalidValueError("profile", str(options.profile), "a file in UTF-8") from None
     return parse_profile_text(text, str(options.profile))
 
 

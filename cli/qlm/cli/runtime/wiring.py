@@ -206,7 +206,7 @@ def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence
     """Return the file of a profile; None for a shipped profile."""
     wanted = (model.profile or model.id, instance.accelerator, instance.gpus)
     for folder in reversed(folders):
-        for file in sorted(folder.glob("*.yaml")):
+        for file in sorted(folder.glob("*.yaml"), reverse=True):
             profile = read_profile(file)
             if (profile.model, profile.accelerator, profile.gpus) == wanted:
                 return file

@@ -1,5 +1,8 @@
 """Ids in paths."""
 
+import socket
+import threading
+
 import pytest
 from click.testing import CliRunner
 
@@ -14,6 +17,34 @@ def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...]) -> None
     done = CliRunner().invoke(main, [*command, "a b/../c?d#e", "--url", NOBODY])
     assert done.exit_code == 1
     assert f"no QLM gateway answers at {NOBODY}" in done.output
+
+
+@pytest.mark.parametrize(
+    "answer", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\n{"]
+)
+def test_a_server_that_speaks_otherwise_is_no_gateway(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answers() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        server = threading.Thread(target=answers)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = CliRunner().invoke(main, ["queues", "--url", url])
+        server.join()
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
+    assert done.output.startswith(f"qlm: no QLM gateway answers at {url} (")
+    assert done.output.count("\n") == 1
+
+
+def test_an_address_with_a_space_is_no_gateway() -> None:
+    done = CliRunner().invoke(main, ["queues", "--url", f"{NOBODY}/a b"])
+    assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
+    assert done.output.startswith(f"qlm: no QLM gateway answers at {NOBODY}/a b (")
 
 
 def test_a_segment_is_one_part_of_a_path() -> None:

@@ -71,6 +71,16 @@ def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], 
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(("name", "words"), [("x" * 300, "name too long"), ("folder", "is a directory")])
+def test_a_file_that_cannot_be_written_is_named_before_the_measurement(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("qlm.cli.commands.bench.running.measure")
+    (tmp_path / "folder").mkdir()
+    code, output = bench(NOWHERE, "--request-rate", "1", "--save", str(tmp_path / name))
+    assert code in (1, 2) and words in output.lower()
+
+
 def test_objectives_and_readers_are_read() -> None:
     assert parse_slo(["ttft:500 pace:10", "deadline:9000"]) == Slo(500, 10, 9000)
     assert parse_slo([]) is None

@@ -59,6 +59,13 @@ def test_what_could_not_be_served_is_not_written(words: tuple[str, ...], meant: 
     assert done.stderr.rstrip().endswith(f"; did you mean {meant}?")
 
 
+@pytest.mark.parametrize("folder", ["/data/modèle", "/data/模型 1", "/data/\N{GRINNING FACE}", '/data/a"b'])
+def test_a_folder_of_any_name_is_read_as_it_was_given(folder: str, tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    assert init("--model", f"mine={folder}", "--accelerator", "A100", file).exit_code == 0
+    assert load_config(file, {}, {}).models[0].path == Path(folder)
+
+
 def test_a_model_that_no_single_gpu_holds_gets_as_many_as_it_needs(tmp_path: Path) -> None:
     file = tmp_path / "qlm.yaml"
     assert init("--model", "llama-70b", "--accelerator", "A100", file).exit_code == 0
@@ -72,6 +79,7 @@ def test_a_model_that_no_single_gpu_holds_gets_as_many_as_it_needs(tmp_path: Pat
         (("--slo", "deadline_ms=nan"), "--slo is 'deadline_ms=nan'"),
         (("--slo", "deadline_ms=1,deadline_ms=2"), "--slo is 'deadline_ms=1,deadline_ms=2'"),
         (("--slo", ""), "--slo is ''"),
+        (("--slo", "{=1"), "the options: default_slo.{ is 1"),
         (
             ("--model", "mistral-7b", "--model", "mistral-7b"),
             "--model is 'mistral-7b'; expected each model once",

@@ -17,6 +17,7 @@ from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 from qlm.simulator.evaluation.fidelity import compare
 from qlm.simulator.evaluation.log_fit import fit_log, with_coefficients
+from qlm.simulator.evaluation.log_trace import trace
 from qlm.simulator.evaluation.replay import replay
 from support.request_logs import drawn_log, log_of, served, write_csv
 
@@ -106,6 +107,21 @@ def test_a_start_may_lack_what_every_engine_has_or_have_another_shape(truth: Pro
     error = compare("other", other, replay(other, fitted)).e2e.each
     assert error is not None
     assert error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("slower", "output_tokens"),
+    [pytest.param(1.0, 1500, id="long answers"), pytest.param(1500.0, 3, id="slow engine")],
+)
+def test_seconds_without_an_arrival_are_replayed_as_they_were(slower: float, output_tokens: int) -> None:
+    truth = replace(START, iteration=START.iteration.scaled(slower))
+    log = served(log_of([(round(n * 120e9), 200, output_tokens) for n in range(8)]), truth)
+    traced, replayed = trace(log, truth), replay(log, truth)
+    assert (traced.durations_ns > 0).all()
+    for iteration, ends_ns in ((traced.first, replayed.first_token_ns), (traced.last, replayed.end_ns)):
+        assert (traced.ends_ns[iteration] + truth.request_ns).tolist() == ends_ns.tolist()
+    fit = fit_log(log, replace(START, iteration=START.iteration.scaled(0.8 * slower)))
+    assert fit.e2e_error < 0.01
 
 
 def test_times_in_whole_seconds_leave_out_what_took_none() -> None:

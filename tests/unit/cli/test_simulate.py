@@ -230,6 +230,23 @@ def test_a_folder_of_the_name_of_a_file_is_named_before_the_simulation(
     assert [each.name for each in (tmp_path / "out").iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["simulate"], "scenario.simulating"),
+        (["compare"], "comparison.runs"),
+        (["evaluate", "rct"], "commands.evaluate.forecasting"),
+    ],
+)
+def test_a_folder_that_takes_no_file_is_named_before_the_simulation(
+    command: list[str], module: str, scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(f"qlm.cli.{module}.simulate")
+    done = qlm(*command, scenario, "--out", "/proc")
+    assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
+    assert done.output.startswith("qlm: /proc/.")
+
+
 def test_no_file_is_replaced_if_one_cannot_be(tmp_path: Path) -> None:
     write_files(tmp_path, {"a": b"old"})
     (tmp_path / "b").mkdir()

@@ -35,6 +35,7 @@ from qlm.gateway.core.limits import LimitsConfig
 from qlm.planner.problem import PROMISE_S
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import SourceKind
 from qlm.store.core.limits import StoreLimits
 
@@ -171,6 +172,30 @@ def test_a_profile_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None
     assert profile_of(model, on("A100"), profiles).seqs_max != 17
     assert profile_file(model, on("A10"), (tmp_path,)) == own
     assert profile_file(model, on("A100"), (tmp_path,)) is None
+
+
+def test_of_several_files_of_a_profile_plans_and_engines_have_the_same_one(tmp_path: Path) -> None:
+    for name, seqs_max in (("a", 11), ("b", 12), ("c", 13)):
+        text = shipped_text("mistral-7b", "A10").replace("seqs_max: 256", f"seqs_max: {seqs_max}")
+        (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+    model = ModelConfig(id="mistral-7b")
+    planned, file = (
+        profile_of(model, on("A10"), load_profiles((tmp_path,))),
+        profile_file(model, on("A10"), (tmp_path,)),
+    )
+    assert file is not None
+    assert parse_profile_text(file.read_text("utf-8"), "file").seqs_max == planned.seqs_max == 13
+
+
+def test_a_profile_file_that_is_no_text_or_no_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes("# 80 µs\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"mine\.yaml'; expected a file in UTF-8"):
+        load_profiles((tmp_path,))
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match=r"mine\.yaml: cannot be read: Is a directory"):
+        load_profiles((tmp_path,))
 
 
 def test_a_broken_profile_file_is_named_with_its_key(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
+import asyncio
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -12,10 +14,12 @@ from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import profile_mapping
-from qlm.simulator.emulation.command import load_profile, main, make_engine
+from qlm.simulator.emulation.command import load_profile, main, make_engine, make_server
+from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.options import EmulateOptions, parse_options
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.fixed import FixedLatencyEngine
+from qlm.simulator.engine.residency import ResidentEngine
 
 PROFILE = find_profile(builtin_profiles(), "mistral-7b", "A10")
 MODEL: dict[str, Any] = {"model": "mistral-7b", "accelerator": "A10"}
@@ -87,6 +91,21 @@ def test_the_engine_schedules_as_its_profile_unless_given(
     assert steps == joins_after
 
 
+@pytest.mark.parametrize("given", [[], ["--async-scheduling"], ["--no-async-scheduling"]])
+def test_the_server_reports_the_scheduling_with_which_its_engine_runs(given: list[str]) -> None:
+    options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", *given])
+    engine = make_engine(options, PROFILE)
+    emulator = Emulator(engine, ResidentEngine(PROFILE), time_scale=1.0, clock_ns=time.monotonic_ns)
+    transport = httpx.ASGITransport(make_server(options, PROFILE, emulator).app)
+
+    async def reported() -> Any:
+        async with httpx.AsyncClient(transport=transport, base_url="http://emulated") as client:
+            return (await client.get("/server_info")).json()["vllm_config"]["scheduler_config"]
+
+    expected = given == ["--async-scheduling"] if given else PROFILE.async_scheduling
+    assert asyncio.run(reported())["async_scheduling"] is expected
+
+
 def test_a_fixed_time_gives_the_fixed_engine() -> None:
     options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", "--fixed-ms", "50"])
     assert isinstance(make_engine(options, PROFILE), FixedLatencyEngine)
@@ -99,6 +118,9 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
     file.write_text("version: 1")
     with pytest.raises(InvalidValueError, match=r"mine\.yaml: profile\.model"):
         load_profile(parse_options(["--profile", str(file)]))
+    file.write_bytes("# 80 µs".encode("latin-1"))
+    with pytest.raises(InvalidValueError, match=r"mine\.yaml'; expected a file in UTF-8"):
+        load_profile(parse_options(["--profile", str(file)]))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +130,18 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
         ({}, "accelerator"),
         (MODEL | {"time_scale": 0.0}, "time-scale"),
         (MODEL | {"time_scale": float("nan")}, "time-scale"),
+        (MODEL | {"port": 65536}, "port"),
+        (MODEL | {"port": -1}, "port"),
         (MODEL | {"mean_output_tokens": 0.5}, "mean-output-tokens"),
+        (MODEL | {"mean_output_tokens": float("nan")}, "mean-output-tokens"),
         (MODEL | {"watermark": 1.0}, "watermark"),
         (MODEL | {"host_kv_gib": -1.0}, "kv-offloading-size"),
         (MODEL | {"host_kv_gib": float("nan")}, "kv-offloading-size"),
         (MODEL | {"kv_tokens": 20}, "kv-tokens"),
         (MODEL | {"kv_tokens": 512, "context_tokens": 512}, "kv-tokens"),
-        (MODEL | {"fixed_ms": 0.0}, "latency"),
+        (MODEL | {"fixed_ms": 0.0}, "fixed-ms"),
+        (MODEL | {"fixed_ms": float("nan")}, "fixed-ms"),
+        (MODEL | {"fixed_ms": float("inf")}, "fixed-ms"),
         (MODEL | {"seqs_max": -1}, "seqs_max"),
     ],
 )

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
 from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import Chunk, Run, Sent, TokenCount
 from qlm.cli.bench.report import plain
+from qlm.cli.scenario.output import part_of
 
 FORMAT: Final = "qlm-bench"
 VERSION: Final = 1
@@ -106,7 +107,7 @@ def write_saved(path: Path, data: bytes) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     try:
         part.write_bytes(data)
         part.replace(path)

@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 from typing import Any, Final
 
 from qlm.domain.errors import QlmError
@@ -103,11 +104,11 @@ class AdminClient:
                 return read
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from error
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise self._silent(error) from error
 
     def _silent(self, error: Exception) -> AdminError:
-        reason = getattr(error, "reason", error)
+        reason = shown(str(error)) if isinstance(error, HTTPException) else getattr(error, "reason", error)
         return AdminError(
             f"no QLM gateway answers at {self._base_url} ({reason}); "
             "start one with `qlm serve`, or give --url"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.scenario.output import make_folder
+from qlm.cli.scenario.output import make_folder, part_of
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import DIGITS_MAX
 from qlm.planner.limits import FILE_BYTES_MAX
@@ -46,8 +46,8 @@ def plan_text(plan: Plan) -> str:
     return json.dumps(plan_to_plain(plan), indent=2, allow_nan=False)
 
 
-def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan to a file atomically; its folder is made if it is missing.
+def check_out(path: Path) -> None:
+    """Make the folder of a plan's file if it is missing, and check that the file can be written there.
 
     Raises:
         QlmError: There is a folder of this name, or a file of the name of its folder.
@@ -55,8 +55,18 @@ def write_plan(path: Path, plan: Plan) -> None:
     """
     if path.is_dir():
         raise QlmError(f"--out is {str(path)!r}, which is a folder; expected a file")
-    make_folder(path.parent)
-    part = path.with_name(f".{path.name}.part")
+    make_folder(path.parent, (path.name,))
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan to a file atomically; its folder is made if it is missing.
+
+    Raises:
+        QlmError: There is a folder of this name, or a file of the name of its folder.
+        OSError: It cannot be written.
+    """
+    check_out(path)
+    part = part_of(path)
     try:
         part.write_text(plan_text(plan) + "\n", "utf-8")
         part.replace(path)

@@ -22,10 +22,21 @@ def named_profile(name: str) -> Profile:
     if shipped is not None and not path.exists():
         return find_profile(builtin_profiles(), shipped["model"], shipped["kind"], int(shipped["gpus"] or 1))
     try:
-        text = path.read_text("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidValueError("profile", name, "a file in UTF-8") from None
+        return read_profile(path)
     except OSError as error:
         expected = f"a file that can be read ({error.strerror}), or MODEL on GPUS x ACCELERATOR"
         raise InvalidValueError("profile", name, expected) from None
-    return parse_profile_text(text, name)
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile file.
+
+    Raises:
+        InvalidValueError: It holds no profile; names file and key.
+        OSError: It cannot be read.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidValueError("profile", str(path), "a file in UTF-8") from None
+    return parse_profile_text(text, str(path))

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from qlm.cli.scenario.output import make_folder
+from qlm.cli.scenario.output import make_folder, part_of
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.points import FitPoint
 
@@ -22,13 +22,7 @@ def reserve(out: Path, *, force: bool) -> None:
     """
     if out.exists() and not force:
         raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
-    make_folder(out.parent)
-    part = _part(out)
-    try:
-        part.touch()
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    make_folder(out.parent, (out.name,))
 
 
 def save(out: Path, text: str) -> None:
@@ -37,7 +31,7 @@ def save(out: Path, text: str) -> None:
     Raises:
         OSError: It cannot be written; it was printed.
     """
-    part = _part(out)
+    part = part_of(out)
     try:
         part.write_text(text, "utf-8")
         part.replace(out)
@@ -56,7 +50,3 @@ def kept_points(out: Path, points: Sequence[FitPoint]) -> Iterator[None]:
         save(file, json.dumps([each._asdict() for each in points], indent=1))
         click.echo(f"qlm: no profile could be made; the measured points are in {file}", err=True)
         raise
-
-
-def _part(out: Path) -> Path:
-    return out.with_name(f".{out.name}.part")

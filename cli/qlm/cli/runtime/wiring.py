@@ -16,6 +16,7 @@ from qlm.agents.engines.adapters import Adapter, read_adapter
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.fleet import InstanceConfig, ModelConfig
 from qlm.cli.config.settings import Config
+from qlm.cli.profiling.named import read_profile
 from qlm.cli.runtime.token_budget import with_token_budget
 from qlm.cli.speed.choice import choose
 from qlm.controller.core.decide import ControllerSettings
@@ -30,7 +31,6 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import PROMISE_S, Kind, ModelCost
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
-from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.store.core.limits import StoreLimits
 
@@ -206,8 +206,8 @@ def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence
     """Return the file of a profile; None for a shipped profile."""
     wanted = (model.profile or model.id, instance.accelerator, instance.gpus)
     for folder in reversed(folders):
-        for file in sorted(folder.glob("*.yaml")):
-            profile = parse_profile_text(file.read_text("utf-8"), str(file))
+        for file in sorted(folder.glob("*.yaml"), reverse=True):
+            profile = read_profile(file)
             if (profile.model, profile.accelerator, profile.gpus) == wanted:
                 return file
     return None
@@ -225,9 +225,11 @@ def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
             raise ConfigError(f"profiles has {str(folder)!r}; expected a folder with *.yaml profile files")
         for file in sorted(folder.glob("*.yaml")):
             try:
-                profile = parse_profile_text(file.read_text("utf-8"), str(file))
+                profile = read_profile(file)
             except InvalidValueError as error:
                 raise ConfigError(str(error)) from error
+            except OSError as error:
+                raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
             profiles[(profile.model, profile.accelerator, profile.gpus)] = profile
     return tuple(profiles.values())
 

@@ -8,7 +8,7 @@ from qlm.domain.errors import QlmError
 
 
 def make_folder(path: Path, files: Iterable[str] = ()) -> None:
-    """Create the folder and its parents if they are missing.
+    """Create the folder and its parents if they are missing, and check that it takes files.
 
     Args:
         path: The folder.
@@ -16,14 +16,15 @@ def make_folder(path: Path, files: Iterable[str] = ()) -> None:
 
     Raises:
         QlmError: A file has the name of the folder or of a parent, or something else that of a file.
-        OSError: The folder cannot be created.
+        OSError: The folder cannot be created, or no file of one of the names in it.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise QlmError(f"--out is {str(path)!r}, which is, or is in, a file; expected a folder") from error
+        raise QlmError(f"{str(path)!r} is, or is in, a file; expected a folder") from error
     for name in files:
         _check_replaceable(path / name)
+        _check_writable(path / name)
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -35,7 +36,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     """
     for name in contents:
         _check_replaceable(folder / name)
-    written = {folder / f".{name}.part": folder / name for name in contents}
+    written = {part_of(folder / name): folder / name for name in contents}
     try:
         for part, file in written.items():
             part.write_bytes(contents[file.name])
@@ -45,6 +46,20 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         for part in written:
             with suppress(OSError):
                 part.unlink()
+
+
+def part_of(file: Path) -> Path:
+    """Return the temporary name of a file that is not complete."""
+    return file.with_name(f".{file.name}.part")
+
+
+def _check_writable(file: Path) -> None:
+    part = part_of(file)
+    try:
+        part.touch()
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def _check_replaceable(file: Path) -> None:

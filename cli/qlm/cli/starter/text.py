@@ -1,10 +1,12 @@
 """The text of a first configuration file, with comments."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
+
+import yaml
 
 _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
 
@@ -153,7 +155,7 @@ def _instance(id: str, instance: StarterInstance, all_models: Sequence[str]) -> 
 
 
 def _flow(slo: Mapping[str, float]) -> str:
-    return "{" + ", ".join(f"{key}: {_number(value)}" for key, value in slo.items()) + "}"
+    return "{" + ", ".join(f"{_scalar(key)}: {_number(value)}" for key, value in slo.items()) + "}"
 
 
 def _number(value: float) -> str:
@@ -163,7 +165,7 @@ def _number(value: float) -> str:
 def _scalar(text: str) -> str:
     """Return a text as a YAML value; quoted unless it is a plain word."""
     plain = re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", text) and text.lower() not in _YAML_WORDS
-    return text if plain else json.dumps(text)
+    return text if plain else yaml.safe_dump(text, default_style='"', width=inf).rstrip("\n")
 
 
 _YAML_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})

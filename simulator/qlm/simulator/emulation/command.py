@@ -18,6 +18,7 @@ import uvloop
 from qlm.agents.batching.guarded import guarded_policy
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.tasks import end_tasks
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
@@ -49,6 +50,8 @@ def load_profile(options: EmulateOptions) -> Profile:
         raise InvalidValueError(
             "profile", str(options.profile), f"a readable file ({error.strerror})"
         ) from None
+    except UnicodeDecodeError:
+        raise InvalidValueError("profile", str(options.profile), "a file in UTF-8") from None
     return parse_profile_text(text, str(options.profile))
 
 
@@ -74,6 +77,21 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
         policy=guarded_policy(options.batching, log_exception) if options.batching else None,
+    )
+
+
+def make_server(
+    options: EmulateOptions, profile: Profile, emulator: Emulator, tracer: Tracer | None = None
+) -> EmulatedServer:
+    """Build the server of an engine; it reports the settings with which that runs."""
+    given = options.async_scheduling
+    return EmulatedServer(
+        emulator,
+        options.served_model_name or options.model or profile.model,
+        tracer,
+        adapters=options.adapters,
+        async_scheduling=profile.async_scheduling if given is None else given,
+        request_s=profile.request_ms / 1000 * options.time_scale,
     )
 
 
@@ -139,16 +157,8 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     if options.cold_start:
         await asyncio.sleep(start_ns / 1e9 * options.time_scale)
     tracer = None if options.otlp_traces_endpoint is None else make_tracer(options.otlp_traces_endpoint)
-    name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
-    server = EmulatedServer(
-        emulator,
-        name,
-        tracer,
-        adapters=options.adapters,
-        async_scheduling=profile.async_scheduling,
-        request_s=profile.request_ms / 1000 * options.time_scale,
-    )
+    server = make_server(options, profile, emulator, tracer)
     config = uvicorn.Config(
         server.app,
         log_level=logging.WARNING,

@@ -3,11 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.domain.errors import InvalidValueError
+
+PORT_MAX: Final = 65535
 
 MEAN_OUTPUT_TOKENS: Final = 200.0
 """Default mean answer length of an emulated model; near ShareGPT's mean."""
@@ -68,8 +71,12 @@ class EmulateOptions:
     def __post_init__(self) -> None:
         if not 0 < self.time_scale <= 1000:
             raise InvalidValueError("time-scale", self.time_scale, "a number above 0, up to 1000")
-        if self.mean_output_tokens < 1:
+        if not 0 <= self.port <= PORT_MAX:
+            raise InvalidValueError("port", self.port, f"a port of 0 to {PORT_MAX}")
+        if not self.mean_output_tokens >= 1:
             raise InvalidValueError("mean-output-tokens", self.mean_output_tokens, "at least 1")
+        if self.fixed_ms is not None and not 0 < self.fixed_ms < inf:
+            raise InvalidValueError("fixed-ms", self.fixed_ms, "a number above 0")
         if not 0 <= self.watermark < 1:
             raise InvalidValueError("watermark", self.watermark, "a share of 0 to below 1")
         if not 0 <= self.host_kv_gib < 2**20:

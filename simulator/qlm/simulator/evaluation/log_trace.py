@@ -13,6 +13,7 @@ from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 from qlm.simulator.evaluation.replay import engine_of
 from qlm.simulator.evaluation.request_log import RequestLog
+from qlm.simulator.scenario import IntArray
 
 _FRACTION: Final = (1 << FRACTION_BITS) - 1
 _RUN_MAX: Final = 1 << 20
@@ -154,13 +155,26 @@ def _iterations(
     before = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     content = np.repeat(np.array(seen[: len(runs)], dtype=np.float64), counts, axis=0)
     content[:, _CONTEXT] += before * content[:, TOKENS]
-    # Ticks since the first run may exceed 64 bits, those since the start of each run do not.
-    rows = [
-        (run.begin_ticks >> FRACTION_BITS, run.begin_ticks & _FRACTION, run.first_ticks, run.growth_ticks)
-        for run, _ in runs
-    ]
-    begin_ns, fraction, first, growth = np.repeat(np.array(rows, dtype=np.int64), counts, axis=0).T
-    starts = fraction + before * first + growth * (before * (before - 1) // 2)
-    ends = starts + first + growth * before
-    ends_ns, starts_ns = begin_ns + (ends >> FRACTION_BITS), begin_ns + (starts >> FRACTION_BITS)
+    times = np.repeat(np.array([_halves(run) for run, _ in runs], dtype=np.int64), counts, axis=0).T
+    ends_ns, starts_ns = _passed_ns(times, before + 1), _passed_ns(times, before)
     return ends_ns.astype(np.float64), (ends_ns - starts_ns).astype(np.float64), content
+
+
+def _halves(run: Run) -> tuple[int, ...]:
+    """Return begin, first duration and growth of a run, each as nanoseconds and the ticks beyond them."""
+    ticks = run.begin_ticks, run.first_ticks, run.growth_ticks
+    return tuple(half for each in ticks for half in (each >> FRACTION_BITS, each & _FRACTION))
+
+
+def _passed_ns(times: IntArray, iterations: IntArray) -> IntArray:
+    """Return the time after some iterations of runs, whose ticks may exceed 64 bits.
+
+    Args:
+        times: Of each run as `_halves` has it, shape (6, runs).
+        iterations: How many of it, shape (runs,).
+    """
+    begin_ns, begin, first_ns, first, growth_ns, growth = times
+    further = iterations * (iterations - 1) // 2
+    ticks = begin + iterations * first + further * growth.astype(np.float64)
+    whole_ns = np.floor(ticks / (1 << FRACTION_BITS)).astype(np.int64)
+    return np.asarray(begin_ns + iterations * first_ns + further * growth_ns + whole_ns)

@@ -141,16 +141,16 @@ def _picked(lengths: TraceLengths, rng: np.random.Generator, count: int) -> npt.
 def _merged(base: Trace | None, arrival_ns: IntArray, lengths: Trace) -> Trace:
     if base is None:
         return replace(lengths, arrival_ns=arrival_ns)
-    dropped = base.zero_output_dropped
+    dropped = [base.dropped_ns]
     if base.path != lengths.path:
-        dropped += lengths.zero_output_dropped
+        dropped.append(lengths.dropped_ns)
     return replace(
         lengths,
         arrival_ns=arrival_ns,
         model=base.model or lengths.model,
         tenant=base.tenant or lengths.tenant,
         slo_class=base.slo_class or lengths.slo_class,
-        zero_output_dropped=dropped,
+        dropped_ns=np.concatenate(dropped),
     )
 
 

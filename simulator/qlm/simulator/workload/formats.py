@@ -12,7 +12,7 @@ from qlm.simulator.prefixes import UNSHARED, PrefixIds, block_ids, prefix_number
 from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.cells import seconds, timestamps, whole_numbers, whole_numbers_or_none
 from qlm.simulator.workload.csv_table import Column, Table, read_table, text
-from qlm.simulator.workload.trace import Labels, Trace
+from qlm.simulator.workload.trace import Labels, Trace, dropped_times
 
 Start = Callable[[int], int]
 """Computes the start of a trace from its first arrival, nanoseconds."""
@@ -157,7 +157,7 @@ def _trace(
         arrival_ns=arrival,
         prefixes=prefixes,
         prefix_tokens=prefix_tokens,
-        zero_output_dropped=len(table.lines) - len(kept),
+        dropped_ns=dropped_times(arrival, kept, len(table.lines)),
         **labels,
     )
     return whole.at(kept).canonical()

@@ -12,7 +12,7 @@ from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.cells import LENGTH_TOKENS_MAX, TIME_MAX_S, WHOLE_EXPECTED, scaled_times
 from qlm.simulator.workload.csv_table import Table, not_utf8, open_text
 from qlm.simulator.workload.formats import ZeroOutput, check_rising, kept_rows
-from qlm.simulator.workload.trace import Trace
+from qlm.simulator.workload.trace import Trace, dropped_times
 
 _KEYS: Final = ("timestamp", "input_length", "output_length", "hash_ids")
 _TIME_EXPECTED: Final = f"a number of milliseconds from 0 to {1000 * TIME_MAX_S:g}"
@@ -41,7 +41,7 @@ def read_mooncake(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trac
         output_tokens=columns["output_length"],
         arrival_ns=arrival_ns,
         prefixes=tuple(tuple(row["hash_ids"]) for row in rows),
-        zero_output_dropped=len(rows) - len(kept),
+        dropped_ns=dropped_times(arrival_ns, kept, len(rows)),
     )
     return whole.at(kept).canonical()
 

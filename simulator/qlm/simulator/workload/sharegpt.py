@@ -10,7 +10,7 @@ import orjson
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.csv_table import open_text
 from qlm.simulator.workload.formats import ZeroOutput
-from qlm.simulator.workload.trace import Trace
+from qlm.simulator.workload.trace import Trace, dropped_times
 
 _BATCH: Final = 4096
 """Texts tokenized at a time."""
@@ -46,7 +46,7 @@ def read_sharegpt(path: Path, tokenizer: Path, zero_output: ZeroOutput = ZeroOut
         path=path,
         prompt_tokens=prompts,
         output_tokens=outputs,
-        zero_output_dropped=len(pairs) - len(kept),
+        dropped_ns=dropped_times(None, kept, len(pairs)),
     )
     return whole.at(kept)
 

@@ -1,7 +1,7 @@
 """Traces of any format: lengths and, if present, arrivals, models, tenants, classes and prefixes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ class Trace:
         slo_class: Class names; None without them.
         prefixes: Ids of the prompt's first blocks by row, see `prefixes.PrefixIds`; empty without them.
         prefix_tokens: Tokens that the ids of a row cover; None for whole blocks.
-        zero_output_dropped: Dropped rows without output tokens.
+        dropped_ns: Arrivals of the dropped rows without output tokens; 0 for each without times.
     """
 
     path: Path
@@ -67,10 +67,15 @@ class Trace:
     slo_class: Labels | None = None
     prefixes: PrefixIds = ()
     prefix_tokens: IntArray | None = None
-    zero_output_dropped: int = 0
+    dropped_ns: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    @property
+    def zero_output_dropped(self) -> int:
+        """Number of dropped rows without output tokens."""
+        return len(self.dropped_ns)
 
     def at(self, rows: npt.NDArray[np.int64]) -> "Trace":
         """Select rows, in the given order."""
@@ -115,7 +120,16 @@ class Trace:
             )
         cut = self.at(np.arange(first_row, end_row))
         assert cut.arrival_ns is not None
-        return replace(cut, arrival_ns=cut.arrival_ns - from_ns)
+        dropped_ns = self.dropped_ns[(self.dropped_ns >= from_ns) & (self.dropped_ns < last)]
+        return replace(cut, arrival_ns=cut.arrival_ns - from_ns, dropped_ns=dropped_ns - from_ns)
+
+
+def dropped_times(arrival_ns: IntArray | None, kept: IntArray, rows: int) -> IntArray:
+    """Return the arrivals of all rows but the kept ones; 0 for each without times."""
+    gone = np.ones(rows, dtype=np.bool_)
+    gone[kept] = False
+    times = np.zeros(rows, dtype=np.int64) if arrival_ns is None else arrival_ns
+    return np.asarray(times[gone])
 
 
 def ranks(prefixes: Sequence[tuple[int, ...]]) -> IntArray:

@@ -424,6 +424,15 @@ def test_a_gap_is_shown_unless_any_plan_can_be_far_from_the_bound(
     assert ("gap" in line) is shown
 
 
+def test_a_place_that_takes_no_plan_is_named_before_planning(
+    problem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("qlm.cli.commands.plan.problem.solve")
+    done = qlm("plan", "--problem", problem, "--method", "edf", "--out", "/proc/plan.json")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("qlm: /proc/.plan.json.part: ")
+
+
 def test_the_folder_of_a_plan_is_made(problem: Path, tmp_path: Path) -> None:
     out = tmp_path / "new/folder/plan.json"
     assert qlm("plan", "--problem", problem, "--method", "edf", "--out", out).exit_code == 0

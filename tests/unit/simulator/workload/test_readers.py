@@ -365,6 +365,16 @@ def test_a_window_starts_anew(tmp_path: Path) -> None:
     assert (times_s(trace), trace.prompt_tokens.tolist()) == ([0.0, 9.5], [2, 3])
 
 
+@pytest.mark.parametrize(("from_s", "dropped"), [(0, 3), (10, 2), (15, 1), (20, 0)])
+def test_a_window_counts_only_its_own_rows_without_output(tmp_path: Path, from_s: int, dropped: int) -> None:
+    rows = ("0,1,0", "1,1,1", "10,2,0", "12,2,2", "16,3,0", "18,3,3", "20,4,4", "21,4,0")
+    (tmp_path / "trace").write_text("\n".join(("arrival_s,input_tokens,output_tokens", *rows)))
+    source = TraceSource(
+        path=tmp_path / "trace", format=TraceFormat.CSV, from_s=from_s, duration_s=20 - from_s or 1
+    )
+    assert read_trace(source).zero_output_dropped == dropped
+
+
 def test_an_empty_window_is_refused(tmp_path: Path) -> None:
     (tmp_path / "trace").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n")
     source = TraceSource(path=tmp_path / "trace", format=TraceFormat.CSV, from_s=10, duration_s=5)

@@ -60,7 +60,7 @@ def _measure(options: Mapping[str, Any]) -> None:
     if options["skip"] >= len(plans[0]):
         raise InvalidValueError("--skip", options["skip"], f"less than the {len(plans[0])} requests")
     if options["save"] is not None:
-        make_folder(options["save"].parent)
+        make_folder(options["save"].parent, (options["save"].name,))
     runs = asyncio.run(measure(options, slo, plans))
     found = report(_skipped(runs, options["skip"]), judging)
     if options["save"] is not None:

@@ -19,7 +19,7 @@ from qlm.cli.commands.plan.output import (
     spinner,
 )
 from qlm.cli.plans.certify import certificate_lines, certificate_text, certified, plan_limits
-from qlm.cli.plans.files import plan_text, read_problem, write_plan
+from qlm.cli.plans.files import check_out, plan_text, read_problem, write_plan
 from qlm.planner.certify.certificate import Certificate
 from qlm.planner.methods import Limits, method
 from qlm.planner.policy.misses import LATE_REQUESTS_MIN
@@ -45,6 +45,8 @@ def plan_problem(
     with plan_errors():
         problem = read_problem(problem_path)
         check_instances(problem, instances)
+        if out is not None:
+            check_out(out)
         given = Limits(objective=objective, stopwatch_s=time.perf_counter, **limits)
         plan, certificate = _planned(problem, name, given, certify)
         scaling = scaling_up(problem, plan) if scale_up else None

@@ -23,6 +23,7 @@ from qlm.cli.profiling.from_log import profile_from_log
 from qlm.cli.profiling.grid import Grid, choose_grid
 from qlm.cli.profiling.identify import describe
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
+from qlm.cli.profiling.named import read_profile
 from qlm.cli.profiling.saving import kept_points, reserve, save
 from qlm.cli.profiling.settings import FACTS, SETTINGS, Settings, choose_settings
 from qlm.domain.errors import InvalidValueError
@@ -166,7 +167,7 @@ def _facts(options: dict[str, Any], identity: Identity, date: str) -> Facts:
 
 def _profile_facts(file: Path | None, identity: Identity) -> Facts:
     if file is not None:
-        return facts_of(parse_profile_text(file.read_text("utf-8"), str(file)))
+        return facts_of(read_profile(file))
     try:
         return facts_of(find_profile(builtin_profiles(), identity.model, identity.accelerator, identity.gpus))
     except InvalidValueError:

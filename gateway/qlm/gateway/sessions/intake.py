@@ -24,6 +24,7 @@ from qlm.gateway.core.session import Mode
 from qlm.gateway.core.tasks.memory import TaskCall, TaskKey, TaskMemory, call_again
 from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.families.beside import ALONE, Beside, with_beside
+from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
 from qlm.gateway.sessions.load.admitting import Admitting
@@ -92,7 +93,7 @@ class Intake:
         """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
         if body.stream or body.resume_grace_s is not None or KEY_HEADER in headers:
             return None
-        if body.n * len(body.singles) > 1:
+        if answers_wanted(body) > 1:
             return None
         if COUNT_HEADER not in headers:
             return None

@@ -187,6 +187,7 @@ class LimitedProtocol(HalfOpenProtocol):
         if self._progress.phase is Phase.WHOLE and self.cycle.response_complete:
             self._progress.enter(Phase.WAITING, self.loop.time())
             self._listener.open.wait(self)
+            self._unread_bytes = 0
 
     def _drop(self, count: int) -> None:
         """Count bytes that are not read; end the connection if they are too many."""

@@ -279,19 +279,26 @@ class Intake:
     async def accept_detached(self, prepared: Prepared) -> None:
         """Publish the request, if it is new, of a client that does not wait.
 
+        One that an earlier attempt queued, whose client waits for it, does not end with that client any more.
+
         Raises:
             ApiError: The request could not be queued; nothing was accepted.
         """
         metadata, request = prepared.metadata, prepared.request
         if request is None:
+            if not (metadata.detached or prepared.state is RequestState.ENDED):
+                self._hub.attach(self._in_background(metadata, counts_in_metrics=False))
             return
         subscription = None
         if metadata.answer.stop:
             # Engines do not know stop strings, so this gateway has to match them.
-            subscription = self._hub.subscribe(
-                metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=True
-            )
+            subscription = self._in_background(metadata, counts_in_metrics=True)
         await self._publisher.publish(request, metadata, subscription, "async", prepared.media)
+
+    def _in_background(self, metadata: RequestMetadata, *, counts_in_metrics: bool) -> Subscription:
+        return self._hub.subscribe(
+            metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=counts_in_metrics
+        )
 
     def _twin(self, key: str | None, id: RequestId, digest: str, grace_s: float) -> Prepared | None:
         """Return a concurrent attempt with the same key that has not reached the store yet.

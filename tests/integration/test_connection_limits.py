@@ -129,6 +129,16 @@ async def test_a_body_that_nobody_reads_ends_its_connection(cluster: Cluster, co
     await short.works()
 
 
+async def test_what_nobody_reads_counts_for_each_request(cluster: Cluster, connect: Connect) -> None:
+    url = await cluster.gateway(connections=limits())
+    client = await connect(url)
+    for _ in range(3):
+        client.send(POST.replace(b"application/json", b"text/plain") + b"content-length: 524288\r\n\r\n")
+        assert (await client.answer())[0] == 415
+        client.send(PIECE * 8)
+    await client.works()
+
+
 # --- times
 
 

@@ -1,5 +1,6 @@
 """Several answers to one call: `n`, lists of prompts, their ids, end, refusal, retry and cancel."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -154,6 +155,23 @@ async def test_a_retry_with_a_key_finds_all_answers(http: httpx.AsyncClient, clu
     assert len(cluster.agent.leased) == 3
     other = await http.post("/v1/completions", json={**TEXT, "n": 2}, headers=headers)
     assert other.status_code == 422
+
+
+async def test_a_key_whose_client_left_before_the_last_answer_is_tried_anew(
+    http: httpx.AsyncClient, cluster: Cluster
+) -> None:
+    """The first answer, under whose id the call is found, had ended well."""
+    cluster.agent.pause_at = 2
+    cluster.agent.answer = lambda request: text_then_end("Hello" if request.extensions.choice else "")
+    body, headers = {**CHAT, "n": 2, "resume_grace_s": 0}, {"idempotency-key": "k"}
+    first = asyncio.create_task(http.post("/v1/chat/completions", json=body, headers=headers))
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])
+    first.cancel()
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP, Outcome.CANCELLED])
+    cluster.agent.go.set()
+    again = await http.post("/v1/chat/completions", json=body, headers=headers)
+    assert again.status_code == 200, again.text
+    assert [each["message"]["content"] for each in again.json()["choices"]] == ["", "Hello"]
 
 
 async def test_an_answer_that_ends_badly_ends_the_others(http: httpx.AsyncClient, cluster: Cluster) -> None:

@@ -12,6 +12,7 @@ import pytest
 from qlm.domain.outcome import Outcome
 from qlm.gateway.http.connections.half_open import COMMENT, INTERIM, PROBES_S
 from support.gateway import Cluster, running_cluster, until
+from support.raw_http import HEALTH
 
 ANSWER = "Hello, world!"
 
@@ -60,6 +61,24 @@ async def test_a_client_that_ends_its_side_gets_its_whole_answer(
         assert orjson.loads(body)["choices"][0]["text"] == ANSWER
         assert answer.count(INTERIM) <= 1 + len(PROBES_S)
     assert list(cluster.agent.ended.values()) == [Outcome.STOP]
+    writer.close()
+
+
+async def test_a_stream_before_a_further_request_is_whole_for_a_client_that_ends_its_side(
+    cluster: Cluster,
+) -> None:
+    """Interim responses of the second request would be bytes of the stream."""
+    reader, writer = await _connect(await cluster.gateway())
+    writer.write(_post(stream=True) + HEALTH)
+    writer.write_eof()
+    begun = await asyncio.wait_for(reader.readuntil(COMMENT), 5)
+    cluster.agent.go.set()
+    answers = begun + await asyncio.wait_for(reader.read(), 10)
+    stream, _, further = answers.partition(b"0\r\n\r\n")
+    assert INTERIM not in stream.partition(b"HTTP/1.1 200")[2]
+    assert b"data: [DONE]" in stream
+    assert further.replace(INTERIM, b"").startswith(b"HTTP/1.1 200 OK")
+    assert further.endswith(b'{"status":"ok"}')
     writer.close()
 
 

@@ -73,3 +73,22 @@ async def test_a_key_whose_request_was_lost_is_tried_anew(
     assert (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).status_code == 503
     cluster.agent.fail_with = None
     assert (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).status_code == 200
+
+
+async def test_what_a_retry_does_not_wait_for_outlives_the_client_of_the_first_try(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 3
+    body, headers = COMPLETION | {"resume_grace_s": 0}, {"idempotency-key": "k"}
+    first = asyncio.create_task(http.post(f"{url}/v1/completions", json=body, headers=headers))
+    await until(lambda: cluster.agent.leased)
+    later = await http.post(f"{url}/v1/completions", json=body, headers=headers | {"prefer": "respond-async"})
+    assert later.status_code == 202
+    await until(lambda: open_requests(http, cluster.admin_urls[url], 2))
+    first.cancel()
+    await until(lambda: open_requests(http, cluster.admin_urls[url], 1))
+    cluster.agent.go.set()
+    await until(lambda: cluster.agent.ended)
+    assert list(cluster.agent.ended.values()) == [Outcome.STOP]
+    answer = (await http.get(f"{url}{later.headers['location']}")).json()
+    assert answer["response"]["choices"][0]["text"] == ANSWER

@@ -100,6 +100,18 @@ def test_a_request_counts_until_a_look_that_began_after_it_was_queued() -> None:
     assert counted() == (0, 0, 0)
 
 
+def test_a_request_that_is_queued_twice_counts_once() -> None:
+    """As two attempts with one Idempotency-Key whose clients do not wait."""
+    admitted, twice = Admitted(), request(CHAT)
+    for _ in range(2):
+        admitted.reserve(twice)
+        admitted.settle(twice.id, queued=True)
+    assert admitted.added_to(Load()).in_class(CHAT) == 1
+    admitted.begin_look()
+    admitted.end_look()
+    assert admitted.added_to(Load()) == Load()
+
+
 def test_a_request_that_was_seen_to_leave_the_queue_no_longer_counts() -> None:
     admitted, first, second, early = Admitted(), request(CHAT), request(CHAT), request(CHAT)
     for each in (first, second, early):

@@ -113,6 +113,15 @@ def test_a_bad_end_fails_the_response_and_a_render_tier_that_is_away_does_not() 
     assert (away["type"], away["code"]) == ("error", "render_unavailable")
 
 
+@pytest.mark.parametrize(
+    "error", [from_outcome(Outcome.OUTPUT_LOST), unavailable("away", "render_unavailable")]
+)
+def test_a_client_that_resumes_gets_the_error_that_keeps_it_from_that(error: ApiError) -> None:
+    shape = ResponseEvents(METADATA, STATE, "flex", after=40)
+    (last,) = events(shape.opening() + shape.error(0, error))
+    assert last["sequence_number"] == 41
+
+
 def test_items_that_belong_together_are_one_message() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     items: list[dict[str, Any]] = [

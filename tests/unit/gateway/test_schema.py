@@ -5,7 +5,8 @@ from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
 from qlm.gateway.api.bodies.json_object import DEPTH_MAX, parse_json
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.messages import OTHER_MEDIA
-from qlm.gateway.api.schema import parse_chat, parse_completion
+from qlm.gateway.api.schema import PROBLEMS_MAX, CompletionBody, parse_chat, parse_completion
+from qlm.gateway.sessions.families.members import answers_wanted
 
 COMPLETION = {"model": "m", "prompt": "Once"}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -49,6 +50,18 @@ def test_each_of_several_prompts_has_a_body_of_its_own() -> None:
     for prompt in (["a", "b"], [[1], [2]]):
         body = parse_completion(COMPLETION | {"prompt": prompt, "n": 2})
         assert [(each.prompt, each.n) for each in body.singles] == [(each, 2) for each in prompt]
+
+
+def test_prompts_are_counted_without_a_body_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = parse_completion(COMPLETION | {"prompt": ["a", "b", "c"], "n": 2})
+    monkeypatch.delattr(CompletionBody, "singles")
+    assert answers_wanted(body) == 6
+
+
+def test_a_body_with_very_many_problems_is_refused_without_a_list_of_them() -> None:
+    many = dict.fromkeys(map(str, range(PROBLEMS_MAX + 1)), 1)
+    error = refusal_of_completion(**many)
+    assert error.message == f"the body has {len(many)} wrong values or fields; expected none"
 
 
 def test_an_error_names_field_value_and_expectation() -> None:
@@ -368,6 +381,8 @@ def test_levels_are_counted_and_not_brackets() -> None:
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal_of_completion(user="x" * 5000).message) < 400
+    named = refusal_of_completion(**{"x" * 5000: 1})
+    assert named.param is not None and len(named.param) < 250 and len(named.message) < 400
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
@@ -16,7 +17,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo
-from qlm.gateway.api.openai_shapes import StreamShape
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.derendered import DerenderedSink
@@ -57,6 +58,17 @@ async def test_a_request_whose_stream_the_render_tier_fails_is_left() -> None:
         await answer({"type": "http"}, receive, send)
     assert b"render_unavailable" in b"".join(sent)
     assert len(left) == 1
+
+
+@pytest.mark.parametrize("derendered", [False, True])
+async def test_lost_output_leaves_a_client_that_resumes_at_its_place(derendered: bool) -> None:
+    shape = StreamShape(ASKED, "flex", form=StreamForm.RESUMABLE)
+    metadata = replace(ASKED, extensions=RequestExtensions(render_state=pack(RenderState({}))))
+    async with tiers_at("http://127.0.0.1:9", "m") as tiers:
+        deltas = Deltas(tiers[ModelId("m")].client, metadata)
+        sink = DerenderedSink(shape, deltas, 42) if derendered else StreamSink(shape, 42)
+        sink.final(SendFinal(0, "", None, Outcome.OUTPUT_LOST))
+        assert (await sink.take()).startswith(b"event: error\nid: 42\n")
 
 
 async def nothing_comes() -> Message:

@@ -54,7 +54,7 @@ class Message(_Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
     # Text, or parts of it; null beside `tool_calls`, and of an assistant without text, or with a `refusal`
-    content: str | Annotated[list[ContentPart], Field(min_length=1)] | None = Field(
+    content: str | Annotated[list[ContentPart], Field(min_length=1, fail_fast=True)] | None = Field(
         None, validate_default=True
     )
     name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template

@@ -13,6 +13,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
+from qlm.domain.shown import cut
 from qlm.gateway.api.bodies.parts import (
     LogitBias,
     Priority,
@@ -22,7 +23,9 @@ from qlm.gateway.api.bodies.parts import (
     StopTokenIds,
     StreamOptions,
     Strict,
-    TokenId,
+    Texts,
+    TokenIds,
+    TokenLists,
 )
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.messages import CONTENT, Message, as_sent_back
@@ -39,6 +42,9 @@ from qlm.gateway.api.rendered_fields import (
 from qlm.gateway.api.suggestions import suggestion
 
 _INT64_MAX: Final = 2**63 - 1
+PROBLEMS_MAX: Final = 10_000
+"""Problems of a body of which the first is named; to list more takes too long, some 14 us for each."""
+
 STOPS_MAX: Final = 64
 """Stop strings of one request. OpenAI takes 4; vLLM and Anthropic have no such limit."""
 
@@ -119,7 +125,7 @@ class CompletionBody(_Body):
     """Body of POST /v1/completions."""
 
     # Text or token ids, or a list of texts or of lists of token ids: each gets answers of its own.
-    prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
+    prompt: str | TokenIds | Texts | TokenLists
     echo: bool = False  # Begin each answer with its prompt
     # `json_object`, or `json_schema` with a schema that the answer has to fit.
     response_format: ResponseFormat | None = None
@@ -160,6 +166,11 @@ class CompletionBody(_Body):
         if isinstance(self.prompt[0], int):  # all are of one type, and there may be many thousands
             return (self.prompt,)
         return self.prompt
+
+    @property
+    def prompt_count(self) -> int:
+        """Number of its prompts, which may be many thousands."""
+        return len(self.prompts)
 
     @property
     def singles(self) -> Sequence["CompletionBody"]:
@@ -225,6 +236,11 @@ class ChatBody(_Body):
         return self.prompt_logprobs
 
     @property
+    def prompt_count(self) -> int:
+        """Number of its prompts."""
+        return 1
+
+    @property
     def singles(self) -> Sequence["ChatBody"]:
         """Bodies with one prompt each."""
         return (self,)
@@ -284,6 +300,8 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
 
 def explained(error: ValidationError, body: type[BaseModel]) -> ApiError:
     """Return the first problem of a body as an error with one sentence."""
+    if (count := error.error_count()) > PROBLEMS_MAX:
+        return invalid(None, f"the body has {count} wrong values or fields; expected none")
     details = error.errors(include_url=False)
     first = details[0]
     where = _path(first)
@@ -325,6 +343,6 @@ def _path(detail: ErrorDetails) -> str:
     for part in detail["loc"]:
         # A class of a tool, or after a union `str` or `list[TextPart]`, is a tried shape, not a place.
         if not (isinstance(part, str) and (before in _UNIONS or part in _SHAPES)):
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+            path += f"[{part}]" if isinstance(part, int) else f".{cut(part)}" if path else cut(part)
         before = part
     return path

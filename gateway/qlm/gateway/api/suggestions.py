@@ -6,6 +6,8 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+from qlm.domain.shown import cut
+
 LISTED_MAX: Final = 12
 """More fields than these are not listed: the reference has them."""
 
@@ -19,7 +21,7 @@ def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
     """
     *outer, name = path
     fields = beside(model, outer)
-    found = get_close_matches(str(name), fields, n=1)
+    found = get_close_matches(cut(str(name)), fields, n=1)
     if found:
         return f"; did you mean {found[0]}?"
     return f"; possible here: {', '.join(fields)}" if 1 < len(fields) <= LISTED_MAX else ""

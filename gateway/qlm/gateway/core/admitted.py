@@ -21,7 +21,7 @@ class Admitted:
 
     def reserve(self, metadata: RequestMetadata) -> None:
         """Count a request from now on; again, it changes nothing."""
-        if metadata.id not in self._pending:
+        if metadata.id not in self._pending and metadata.id not in self._queued:
             self._pending[metadata.id] = metadata
             self._count(metadata, 1)
 

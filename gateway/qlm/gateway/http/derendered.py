@@ -184,15 +184,14 @@ class DerenderedSink(Buffered):
             done = await self._patience.attempt(self._derendered)
         except ApiError as error:
             self._closed = self.given_up = True
-            return self._shape.error(self._deltas.tokens, error)
+            return self._shape.error(max(self._deltas.tokens, self._shown), error)
         if done is None:
             return b""
         made, final = done
         if final is not None and not final.outcome.ok:
             self._closed = True
-            return self._shape.error(
-                final.offset, from_outcome(final.outcome, final.detail), final.attainment
-            )
+            ended = from_outcome(final.outcome, final.detail)
+            return self._shape.error(max(final.offset, self._shown), ended, final.attainment)
         offset = self._deltas.tokens
         if final is not None:
             self._closed = True

@@ -137,7 +137,9 @@ class StreamSink(Buffered):
             self._put(self._framed(self._shape.ending(final, self._scored(final))))
         else:
             error = from_outcome(final.outcome, final.detail)
-            self._chunks.append(self._shape.error(final.offset, error, final.attainment))
+            # The client comes back with this position: not with an earlier one, if the log has less by now.
+            offset = max(final.offset, self._shown)
+            self._chunks.append(self._shape.error(offset, error, final.attainment))
         self.close()
 
     async def take(self) -> bytes:

@@ -10,6 +10,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
+from qlm.gateway.sessions.families.members import stored_members
 
 KEY_HEADER: Final = "idempotency-key"
 KEY_CHARACTERS_MAX: Final = 255
@@ -44,8 +45,7 @@ async def find_earlier(
         check_same_body(key, record.metadata, digest)
         if record.erased:
             raise _erased(key)
-        outcome = record.outcome
-        if outcome is None or outcome.ok or outcome in (Outcome.REFUSED, Outcome.FAILED):
+        if not await _is_to_be_tried_again(store, record):
             return id, record
     raise ApiError(
         status=409,
@@ -54,6 +54,18 @@ async def find_earlier(
         param=KEY_HEADER,
         code=KEY_EXHAUSTED,
     )
+
+
+async def _is_to_be_tried_again(store: GatewayStore, record: RequestRecord) -> bool:
+    """Return whether a request of a call ended without an answer, in a way that makes a retry worthwhile.
+
+    `record` is that of its first one. The others were cancelled if one of them was refused or failed.
+    """
+    members = await stored_members(store, record)
+    outcomes = {each.outcome for each in members if each.outcome is not None and not each.erased}
+    if not outcomes.isdisjoint((Outcome.REFUSED, Outcome.FAILED)):
+        return False
+    return not all(outcome.ok for outcome in outcomes)
 
 
 def check_same_body(key: str, metadata: RequestMetadata, digest: str) -> None:

@@ -24,6 +24,7 @@ from qlm.gateway.core.session import Mode
 from qlm.gateway.core.tasks.memory import TaskCall, TaskKey, TaskMemory, call_again
 from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.families.beside import ALONE, Beside, with_beside
+from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
 from qlm.gateway.sessions.load.admitting import Admitting
@@ -92,7 +93,7 @@ class Intake:
         """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
         if body.stream or body.resume_grace_s is not None or KEY_HEADER in headers:
             return None
-        if body.n * len(body.singles) > 1:
+        if answers_wanted(body) > 1:
             return None
         if COUNT_HEADER not in headers:
             return None
@@ -278,19 +279,26 @@ class Intake:
     async def accept_detached(self, prepared: Prepared) -> None:
         """Publish the request, if it is new, of a client that does not wait.
 
+        One that an earlier attempt queued, whose client waits for it, does not end with that client any more.
+
         Raises:
             ApiError: The request could not be queued; nothing was accepted.
         """
         metadata, request = prepared.metadata, prepared.request
         if request is None:
+            if not (metadata.detached or prepared.state is RequestState.ENDED):
+                self._hub.attach(self._in_background(metadata, counts_in_metrics=False))
             return
         subscription = None
         if metadata.answer.stop:
             # Engines do not know stop strings, so this gateway has to match them.
-            subscription = self._hub.subscribe(
-                metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=True
-            )
+            subscription = self._in_background(metadata, counts_in_metrics=True)
         await self._publisher.publish(request, metadata, subscription, "async", prepared.media)
+
+    def _in_background(self, metadata: RequestMetadata, *, counts_in_metrics: bool) -> Subscription:
+        return self._hub.subscribe(
+            metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=counts_in_metrics
+        )
 
     def _twin(self, key: str | None, id: RequestId, digest: str, grace_s: float) -> Prepared | None:
         """Return a concurrent attempt with the same key that has not reached the store yet.

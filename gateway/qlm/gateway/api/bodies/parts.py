@@ -17,6 +17,9 @@ def _by_token_id(bias: dict[str, float]) -> dict[str, float]:
 
 
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+TokenLists = Annotated[list[TokenIds], Field(fail_fast=True)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 StopTokenIds = Annotated[list[TokenId], Field(max_length=64)]
 LogitBias = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from qlm.gateway.api.bodies.parts import TokenId
+from qlm.gateway.api.bodies.parts import TokenIds
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.neutral_fields import CHAT, drop_neutral
 from qlm.gateway.api.rendered_fields import Tool
@@ -49,7 +49,7 @@ class TokenizeChat(_Tokenizer):
 class Detokenize(_Tokenizer):
     """Tokens to turn into text."""
 
-    tokens: list[TokenId]  # Token ids
+    tokens: TokenIds  # Token ids
 
 
 def parse_tokenize(plain: Mapping[str, Any]) -> TokenizeText | TokenizeChat:

@@ -132,6 +132,9 @@ class ResponseEvents:
     def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
         """Return the last event of a response that ended badly, or that cannot be shown now."""
         self._number = max(self._number, self._before_text + offset + 1)
+        if error.code == Outcome.OUTPUT_LOST or error.code not in _OUTCOMES:
+            # Of what the client has, not all was read again.
+            self._number = max(self._number, self._after + 1)
         if error.code not in _OUTCOMES:
             return self._event("error", {"code": error.code, "message": error.message, "param": error.param})
         status = "cancelled" if error.code == Outcome.CANCELLED else "failed"

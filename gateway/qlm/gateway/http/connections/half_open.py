@@ -44,7 +44,8 @@ class HalfOpenProtocol(NoUpgradeProtocol):
 
     def _probe(self) -> bytes | None:
         """Return bytes that do not change the answer under way; None if there are none."""
-        cycle = self.cycle
+        # Of requests that came at once, the first is answered.
+        cycle = next((each for each in self._cycles if not each.response_complete), self.cycle)
         if not cycle.response_started:
             return INTERIM if cycle.scope["http_version"] == "1.1" else None
         return COMMENT if cycle.chunked_encoding else b""

@@ -12,6 +12,7 @@ from qlm.gateway.core.access import FORM_PATHS
 from qlm.gateway.core.connection_limits import UNREAD_BYTES_MAX, Breach, Phase, Progress
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.connections.half_open import HalfOpenProtocol
+from qlm.gateway.http.connections.http_1_0 import answer_unchunked
 from qlm.gateway.http.connections.listener import REFUSED_MAX, Connections
 
 
@@ -96,6 +97,8 @@ class LimitedProtocol(HalfOpenProtocol):
         super().on_headers_complete()
         # The scope is a dictionary to which servers may add; its type names the keys of ASGI only.
         self.scope[BODY] = Body(self.cycle)  # type: ignore[typeddict-unknown-key]
+        if self.scope["http_version"] == "1.0":
+            answer_unchunked(self.cycle)
         self._progress.enter(Phase.BODY, self.loop.time())
 
     def on_body(self, body: bytes) -> None:
@@ -184,6 +187,7 @@ class LimitedProtocol(HalfOpenProtocol):
         if self._progress.phase is Phase.WHOLE and self.cycle.response_complete:
             self._progress.enter(Phase.WAITING, self.loop.time())
             self._listener.open.wait(self)
+            self._unread_bytes = 0
 
     def _drop(self, count: int) -> None:
         """Count bytes that are not read; end the connection if they are too many."""

@@ -120,6 +120,8 @@ class Families:
             ApiError: They could not be queued; nothing was accepted.
         """
         if members[0].request is None:
+            for each in members:
+                await self._intake.accept_detached(each)
             return
         self._reserve(members)
 

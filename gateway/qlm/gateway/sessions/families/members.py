@@ -13,7 +13,7 @@ from qlm.gateway.api.schema import Body
 
 def answers_wanted(body: Body) -> int:
     """Return the number of answers to a body."""
-    return body.n * len(body.singles)
+    return body.n * body.prompt_count
 
 
 async def members_of(store: GatewayStore, record: RequestRecord) -> Sequence[RequestRecord]:

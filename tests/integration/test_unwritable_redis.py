@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from qlm.domain.ids import TokenIds
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.ports.api_keys import ApiKey, Scope
 from qlm.store.redis.store import RedisStore
 from support.flaky import until
 from support.gateway import SystemClock
 from support.plant import M, Plant, answer_to, plant
 from support.redis import RedisServer
 from support.requests import a_request
+from support.wire import Wire
 
 pytestmark = pytest.mark.servers
 
@@ -99,6 +102,23 @@ async def test_a_redis_that_became_a_replica_is_waited_for(
         await refuses(client, "READONLY")
         assert not it.running.done()
         await client.replicaof("NO", "ONE")
+
+
+async def test_keys_and_media_follow_to_the_new_primary(
+    start_redis: Callable[..., RedisServer], server: RedisServer, client: redis.asyncio.Redis
+) -> None:
+    key = ApiKey(id="a", digest="d", tenant="t", scopes=(Scope.INFER,), created_ns=0)
+    async with Wire(server.port) as wire:
+        store = RedisStore(f"redis://127.0.0.1:{wire.port}/0", SystemClock(), prefix="unwritable:")
+        async with closing(store):
+            assert await store.put_media(RequestId("before"), b"image")
+            wire.turn(start_redis().port)
+            await client.replicaof("127.0.0.1", 1)  # its connections stay
+            with pytest.raises(StoreUnavailableError, match="read only replica"):
+                await store.put_media(RequestId("after"), b"image")
+            assert await store.put_media(RequestId("after"), b"image")
+            await store.add_api_key(key)
+            assert list(await store.api_keys()) == [key]
 
 
 @pytest.mark.parametrize("seed", range(3))

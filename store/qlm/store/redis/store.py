@@ -67,7 +67,7 @@ from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec, plan_codec
 from qlm.store.redis.api_keys import RedisApiKeys
 from qlm.store.redis.deployment import RedisMark
-from qlm.store.redis.errors import readable, readable_ones
+from qlm.store.redis.errors import PrimaryClient, readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
@@ -130,7 +130,7 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
             expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"
             raise InvalidValueError("store", address, expected) from error
         self._clock = clock
-        client = Redis(connection_pool=self._pool)
+        client = PrimaryClient(connection_pool=self._pool)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
         self._pipeline = ScriptPipeline(self._listener.connection_pool.make_connection, reply_timeout_s)
         scripts = Scripts(self._pipeline, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())

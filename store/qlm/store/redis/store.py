@@ -51,7 +51,7 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
-from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.clock import Clock
@@ -294,14 +294,9 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
                 yield notice
 
     async def _standing(self, instance: InstanceId) -> Sequence[InstanceNotice]:
-        drain, cancels = await self._scripts.run("standing", instance)
-        cancelled = sorted(zip(cancels[::2], cancels[1::2], strict=True))
+        reply = await self._scripts.run("standing", instance)
         with readable():
-            return (
-                QueueChanged(),
-                *(CancelAsked(id=RequestId(id.decode()), outcome=Outcome(o.decode())) for id, o in cancelled),
-                *((DrainAsked(),) if drain else ()),
-            )
+            return announcements.read_standing(reply)
 
     # planning
 

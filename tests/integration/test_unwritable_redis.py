@@ -1,4 +1,4 @@
-"""A Redis that answers and cannot write, or has lost keys, under an agent and a controller at work."""
+"""A Redis that cannot write, has lost keys or has gone back, under an agent and a controller at work."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from qlm.domain.ids import TokenIds
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.ports.api_keys import ApiKey, Scope
+from qlm.domain.request import RequestState
 from qlm.store.redis.store import RedisStore
 from support.flaky import until
 from support.gateway import SystemClock
 from support.plant import M, Plant, answer_to, plant
 from support.redis import RedisServer
 from support.requests import a_request
+from support.wire import Wire
 
 pytestmark = pytest.mark.servers
 
@@ -99,6 +103,50 @@ async def test_a_redis_that_became_a_replica_is_waited_for(
         await refuses(client, "READONLY")
         assert not it.running.done()
         await client.replicaof("NO", "ONE")
+
+
+async def test_keys_and_media_follow_to_the_new_primary(
+    start_redis: Callable[..., RedisServer], server: RedisServer, client: redis.asyncio.Redis
+) -> None:
+    key = ApiKey(id="a", digest="d", tenant="t", scopes=(Scope.INFER,), created_ns=0)
+    async with Wire(server.port) as wire:
+        store = RedisStore(f"redis://127.0.0.1:{wire.port}/0", SystemClock(), prefix="unwritable:")
+        async with closing(store):
+            assert await store.put_media(RequestId("before"), b"image")
+            wire.turn(start_redis().port)
+            await client.replicaof("127.0.0.1", 1)  # its connections stay
+            with pytest.raises(StoreUnavailableError, match="read only replica"):
+                await store.put_media(RequestId("after"), b"image")
+            assert await store.put_media(RequestId("after"), b"image")
+            await store.add_api_key(key)
+            assert list(await store.api_keys()) == [key]
+
+
+async def test_a_request_that_ended_before_redis_went_back_does_not_run_for_ever(
+    server: RedisServer, tmp_path: Path, client: redis.asyncio.Redis
+) -> None:
+    store = RedisStore(server.url, SystemClock(), prefix="unwritable:")
+    async with closing(store), plant(tmp_path, store=store) as it:
+        it.engines[M].tokens_max = 2
+        await it.accept(a_request("r"))
+        await until(lambda: it.engines[M].made == 2, WAIT_S)
+        earlier = {key: await client.dump(key) or b"" async for key in client.scan_iter("unwritable:*")}
+        it.engines[M].tokens_max = 1_000_000
+        await until(it.all_ended, WAIT_S)
+        await until(it.no_message_left, WAIT_S)
+        async with client.pipeline() as back:
+            back.flushall()
+            for key, value in earlier.items():
+                back.restore(key, 0, value)
+            await back.execute()
+        await client.client_kill_filter(_type="pubsub")  # as its end would have done
+
+        async def waits_again() -> bool:
+            record = await store.record(RequestId("r"))
+            return record is not None and record.lease is None and record.state is RequestState.QUEUED
+
+        await until(waits_again, WAIT_S)
+        # Without a message it ends as `output_lost`.
 
 
 @pytest.mark.parametrize("seed", range(3))

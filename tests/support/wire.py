@@ -18,6 +18,10 @@ class Wire:
         self.port = 0
         self.connections = 0
 
+    def turn(self, port: int) -> None:
+        """Lead new connections to another port; those that are open stay where they are."""
+        self._target = port
+
     async def __aenter__(self) -> "Wire":
         await self.mend()
         return self

@@ -95,6 +95,15 @@ class Return:
 
 
 @value
+class ReleaseLease:
+    """Release the lease of a request that the agent does not have, nor a message of it."""
+
+    id: RequestId
+    epoch: Epoch
+    why: str
+
+
+@value
 class Demote:
     """Release the lease of a request whose objective is decided, and move it to its late class.
 
@@ -223,6 +232,7 @@ Action = (
     | ReportParked
     | ReportResumed
     | Return
+    | ReleaseLease
     | Demote
     | ForwardMessage
     | RenewDelivery

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from qlm.domain.ids import RequestId
+from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 
 
@@ -29,4 +30,19 @@ class DrainAsked:
     """The instance must return its requests and pull no more."""
 
 
-InstanceNotice = QueueChanged | CancelAsked | DrainAsked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseHeld:
+    """By the store, the instance holds the lease of a request.
+
+    A store that came back with an earlier state may know nothing of its end.
+
+    Attributes:
+        id: The request.
+        epoch: Epoch of the lease.
+    """
+
+    id: RequestId
+    epoch: Epoch
+
+
+InstanceNotice = QueueChanged | CancelAsked | DrainAsked | LeaseHeld

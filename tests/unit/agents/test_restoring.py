@@ -3,9 +3,10 @@
 import pytest
 
 from qlm.agents.core.events import Appended, GenerationEnded, Progress
-from qlm.domain.actions import Abort, Append, RestoreRequest, Return, Submit
-from qlm.domain.ids import TokenIds
-from qlm.domain.notices import CancelAsked
+from qlm.domain.actions import Abort, Append, ReleaseLease, RestoreRequest, Return, Submit
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.lease import Epoch
+from qlm.domain.notices import CancelAsked, LeaseHeld
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
 from qlm.domain.request import Request
@@ -74,3 +75,12 @@ def test_an_end_that_needs_no_own_tokens_ends_the_log_of_another_agent() -> None
     bench.answer(request, bench.granted((1, 2, 3)))
     bench.store_appends()
     assert (bench.log[request.id], bench.outcomes) == ([1, 2, 3], {request.id: Outcome.CANCELLED})
+
+
+def test_a_lease_that_only_the_store_knows_of_is_released() -> None:
+    bench, request = Bench(), a_request("r")
+    begun(bench, request)
+    bench.send(LeaseHeld(id=request.id, epoch=Epoch(1, 1)))
+    bench.send(LeaseHeld(id=RequestId("ended"), epoch=Epoch(1, 2)))
+    released = [(each.id, each.epoch) for each in bench.take(ReleaseLease)]
+    assert released == [("ended", Epoch(1, 2))], "one that runs here stays"

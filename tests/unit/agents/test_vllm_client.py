@@ -58,6 +58,14 @@ def test_an_event_without_end_is_no_answer() -> None:
             stream.feed(piece)
 
 
+@pytest.mark.parametrize("more", [tokens(3), tokens(3, finish="length"), tokens(3, 4)])
+def test_more_tokens_than_were_asked_for_are_no_answer(more: bytes) -> None:
+    stream = EngineStream(tokens_max=2)
+    assert stream.feed(tokens(1, 2)) == EngineChunk(token_ids=(1, 2))
+    with pytest.raises(EngineGarbledError, match="at most 2"):
+        stream.feed(more)
+
+
 def test_tokens_that_arrive_together_are_one_chunk() -> None:
     assert read(tokens(1) + tokens(2), tokens(3) + DONE)[0].token_ids == (1, 2)
 

@@ -48,7 +48,7 @@ from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
-from qlm.domain.notices import CancelAsked, DrainAsked
+from qlm.domain.notices import CancelAsked, DrainAsked, LeaseHeld
 
 NO_COSTS: Final = OperationCosts()
 
@@ -206,6 +206,8 @@ class Agent:
                 return watchdog.probed(state, event, now_ns)
             case CancelAsked(id=id, outcome=outcome):
                 return lifecycle.cancel(state.requests, id, outcome, "", now_ns)
+            case LeaseHeld():
+                return leases.lease_held(state.requests, event)
             case DrainAsked():
                 state.draining = True
                 return lifecycle.return_all(state.requests, "draining", now_ns)

@@ -4,7 +4,7 @@ from qlm.domain.actions import PulledMessage
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
 from qlm.domain.lease_answer import LeaseAnswer
-from qlm.domain.notices import CancelAsked, DrainAsked
+from qlm.domain.notices import CancelAsked, DrainAsked, LeaseHeld
 from qlm.domain.operations import SwapTier
 from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.values import value
@@ -147,6 +147,7 @@ Decisive = (
     | EngineProbed
     | CancelAsked
     | DrainAsked
+    | LeaseHeld
     | Tick
 )
 """Events after which the agent decides again what to serve."""

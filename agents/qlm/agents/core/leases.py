@@ -17,12 +17,14 @@ from qlm.domain.actions import (
     Action,
     ForwardMessage,
     PulledMessage,
+    ReleaseLease,
     RenewDelivery,
     RestoreRequest,
     Return,
 )
 from qlm.domain.ids import GroupId, TokenIds
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseHeldElsewhere, Over
+from qlm.domain.notices import LeaseHeld
 
 
 def pulled(state: AgentState, event: Pulled, now_ns: int) -> list[Action]:
@@ -63,6 +65,17 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
             requests.to_restore.add(event.id)
             state.lease_times.restore_after_ns = retry_at_ns
             return []
+
+
+def lease_held(requests: RequestTable, event: LeaseHeld) -> list[Action]:
+    """Release a lease that only the store knows of: a request that has left here would run for ever.
+
+    It is released behind all that is still to be done with requests that have left; if that ends its epoch,
+    the store refuses this.
+    """
+    if event.id in requests.all:
+        return []
+    return [ReleaseLease(id=event.id, epoch=event.epoch, why="its agent does not have it")]
 
 
 def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) -> list[Action]:

@@ -14,6 +14,7 @@ from qlm.domain.actions import (
     DeadLetter,
     Demote,
     ForwardMessage,
+    ReleaseLease,
     RenewDelivery,
     ReportParked,
     ReportResumed,
@@ -25,7 +26,15 @@ from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request, RequestMetadata
 
 SideEffect = (
-    Ack | ReportParked | ReportResumed | Return | Demote | ForwardMessage | RenewDelivery | DeadLetter
+    Ack
+    | ReportParked
+    | ReportResumed
+    | Return
+    | ReleaseLease
+    | Demote
+    | ForwardMessage
+    | RenewDelivery
+    | DeadLetter
 )
 
 Call = TypeVar("Call")
@@ -62,6 +71,8 @@ def calls(effect: SideEffect, instance: InstanceId, on: Services[Call]) -> Itera
             yield on.resume(id, epoch)
         case Return():
             yield from _calls_of_return(effect, on)
+        case ReleaseLease(id=id, epoch=epoch, why=why):
+            yield on.release(id, epoch, why)
         case Demote(request=request, epoch=epoch, delivery=delivery, why=why):
             # Published before the store reports its new queue: no agent must look for it there too early.
             yield on.publish(request)

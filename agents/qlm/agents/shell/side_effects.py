@@ -34,6 +34,9 @@ TRIES_AGAIN: Final = 2
 class SideEffects:
     """Queue of side effects with one worker, which keeps their order; `run` works until cancelled.
 
+    While an effect waits, acknowledgements behind it go ahead: what it waits for may be memory or disk that
+    only they free, since RabbitMQ takes no message without.
+
     An effect is retried until it succeeds. One whose delivery is lost is dropped: the broker delivers the
     message again, and its lease says what to do with it.
 
@@ -54,6 +57,9 @@ class SideEffects:
         self._published = False
         self._tries = 0
         self._kept: Delivery | None = None
+        self._renewed: Delivery | None = None
+        self._acks: dict[int, Ack] = {}
+        self._ahead: set[int] = set()
         self._broken: set[type[SideEffect]] = set()
         self._reported: set[type[SideEffect]] = set()
         self._services: Services[Awaitable[object]] = Services(
@@ -71,17 +77,39 @@ class SideEffects:
 
     def put(self, effect: SideEffect) -> None:
         """Execute an effect after all earlier ones."""
+        if isinstance(effect, Ack) and effect.delivery != self._renewed:
+            self._acks[id(effect)] = effect
+        self._renewed = effect.other if isinstance(effect, RenewDelivery) else None
         self._effects.put_nowait(effect)
 
     async def run(self) -> None:
         """Execute effects as they come, in order."""
         while True:
             effect, self._published, self._tries = await self._effects.get(), False, 0
-            while True:
-                if await self._executed(effect):
-                    break
-                await asyncio.sleep(RETRY_S)
+            self._acks.pop(id(effect), None)
+            if id(effect) in self._ahead:
+                self._ahead.discard(id(effect))
+            else:
+                await self._until_executed(effect)
             self._effects.task_done()
+
+    async def _until_executed(self, effect: SideEffect) -> None:
+        while not await self._executed(effect):
+            if not self._tries:  # it waits for a server, and not because of a defect
+                await self._acknowledge()
+            await asyncio.sleep(RETRY_S)
+
+    async def _acknowledge(self) -> None:
+        """Execute the acknowledgements behind an effect that waits, up to one that cannot be."""
+        for key, ack in tuple(self._acks.items()):
+            try:
+                await self._services.ack(ack.delivery)
+            except DeliveryLostError:
+                log.debug("%s: delivery lost on Ack", self._instance)
+            except Exception:  # its turn comes
+                return
+            del self._acks[key]
+            self._ahead.add(key)
 
     async def finished(self) -> None:
         """Wait until all effects put so far are executed."""

@@ -127,6 +127,7 @@ class AgentStore(MediaReader, Protocol):
         """Iterate over notices to an instance. They are hints: polling must find the same.
 
         At the start and after each reconnect come a QueueChanged and all standing requests to the session:
-        cancellations of what it holds, and a drain.
+        cancellations of what it holds, and a drain. So do the leases that it holds: a server may have come
+        back with an earlier state, in which requests run that have ended.
         """
         ...

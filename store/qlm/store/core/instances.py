@@ -8,7 +8,7 @@ from typing import Final
 from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder, InstanceHeld
-from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, LeaseHeld, QueueChanged
 from qlm.domain.operations import OperationStats
 from qlm.store.core.effects import WAKE_INSTANCE, Effects
 from qlm.store.core.lifecycle import is_alive
@@ -92,10 +92,9 @@ def standing_notices(state: State, instance: InstanceId) -> tuple[InstanceNotice
     row = state.instances.get(instance)
     if row is None:
         return tuple(notices)
-    for id in sorted(state.leases.rows):
-        leased = state.leases.rows[id]
-        if leased.cancel is not None and leased.holder == row.status.holder:
-            notices.append(CancelAsked(id=id, outcome=leased.cancel.outcome))
+    own = {id: each for id, each in sorted(state.leases.rows.items()) if each.holder == row.status.holder}
+    notices += [LeaseHeld(id=id, epoch=each.epoch) for id, each in own.items()]
+    notices += [CancelAsked(id=id, outcome=each.cancel.outcome) for id, each in own.items() if each.cancel]
     if row.drain_asked:
         notices.append(DrainAsked())
     return tuple(notices)

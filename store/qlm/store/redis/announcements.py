@@ -1,7 +1,10 @@
-"""Decoding of what is published on the channels of Redis, where any client of it may write."""
+"""Decoding of what is published on the channels of Redis, where any client of it may write.
+
+And of the notices that were missed there.
+"""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +13,12 @@ import orjson
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions, extensions_from_plain
 from qlm.domain.ids import RequestId
-from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.lease import Epoch
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, LeaseHeld, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.shown import shown
+from qlm.store.redis.errors import readable_ones
 
 
 @contextmanager
@@ -78,6 +83,24 @@ def read_notice(text: bytes) -> tuple[InstanceNotice]:
                 return (DrainAsked(),)
             case _:
                 return (QueueChanged(),)
+
+
+def read_standing(reply: Sequence[Any]) -> tuple[InstanceNotice, ...]:
+    """Decode the notices with which a subscription begins, as the script `standing` returns them."""
+    drain, cancels, leases = reply
+    cancelled = sorted(zip(cancels[::2], cancels[1::2], strict=True))
+    own = sorted(zip(leases[::3], leases[1::3], leases[2::3], strict=True))
+    return (
+        QueueChanged(),
+        *readable_ones(_read_lease, own),
+        *(CancelAsked(id=RequestId(id.decode()), outcome=Outcome(o.decode())) for id, o in cancelled),
+        *((DrainAsked(),) if drain else ()),
+    )
+
+
+def _read_lease(reply: tuple[bytes, bytes, bytes]) -> LeaseHeld:
+    id, incarnation, n = reply
+    return LeaseHeld(id=RequestId(id.decode()), epoch=Epoch(int(incarnation), int(n)))
 
 
 def read_wakeup(text: bytes) -> tuple[str]:

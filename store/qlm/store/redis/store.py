@@ -51,7 +51,7 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
-from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.clock import Clock
@@ -67,7 +67,7 @@ from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec, plan_codec
 from qlm.store.redis.api_keys import RedisApiKeys
 from qlm.store.redis.deployment import RedisMark
-from qlm.store.redis.errors import readable, readable_ones
+from qlm.store.redis.errors import PrimaryClient, readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
@@ -130,7 +130,7 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
             expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"
             raise InvalidValueError("store", address, expected) from error
         self._clock = clock
-        client = Redis(connection_pool=self._pool)
+        client = PrimaryClient(connection_pool=self._pool)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
         self._pipeline = ScriptPipeline(self._listener.connection_pool.make_connection, reply_timeout_s)
         scripts = Scripts(self._pipeline, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
@@ -294,14 +294,9 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
                 yield notice
 
     async def _standing(self, instance: InstanceId) -> Sequence[InstanceNotice]:
-        drain, cancels = await self._scripts.run("standing", instance)
-        cancelled = sorted(zip(cancels[::2], cancels[1::2], strict=True))
+        reply = await self._scripts.run("standing", instance)
         with readable():
-            return (
-                QueueChanged(),
-                *(CancelAsked(id=RequestId(id.decode()), outcome=Outcome(o.decode())) for id, o in cancelled),
-                *((DrainAsked(),) if drain else ()),
-            )
+            return announcements.read_standing(reply)
 
     # planning
 

@@ -26,7 +26,7 @@ from contract.suites.store.values import (
 )
 from qlm.domain.lease import Epoch
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
-from qlm.domain.notices import CancelAsked, QueueChanged
+from qlm.domain.notices import CancelAsked, LeaseHeld, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.store import Store
@@ -408,14 +408,18 @@ async def test_reregister_keeps_the_longer_log(subject: Subject) -> None:
 
 
 async def test_notices_begin_with_standing_ones(subject: Subject) -> None:
-    """An agent that (re)connects receives the cancellations and the drain that it may have missed."""
+    """An agent that (re)connects receives the cancellations and the drain that it may have missed.
+
+    And its leases: the store may have come back with an earlier state.
+    """
     store = subject.store
     await alive(store, A, B)
-    await leased(store, 1, A)
-    await leased(store, 2, A)
+    first = await leased(store, 1, A)
+    second = await leased(store, 2, A)
     await leased(store, 3, B)
     await store.cancel(metadata(2).id)
     await store.cancel(metadata(3).id)
     async with listening(store.notices(A.instance)) as received:
-        await receives(received, [CancelAsked(id=metadata(2).id, outcome=Outcome.CANCELLED)])
+        leases = [LeaseHeld(id=metadata(1).id, epoch=first), LeaseHeld(id=metadata(2).id, epoch=second)]
+        await receives(received, [*leases, CancelAsked(id=metadata(2).id, outcome=Outcome.CANCELLED)])
     assert await first_of(store.notices(A.instance)) == QueueChanged()

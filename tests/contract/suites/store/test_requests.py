@@ -20,7 +20,7 @@ from contract.suites.store.values import (
 from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.ids import RequestId
 from qlm.domain.lease_answer import Over
-from qlm.domain.notices import CancelAsked
+from qlm.domain.notices import CancelAsked, LeaseHeld
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.store import Store
@@ -114,11 +114,13 @@ async def test_cancel_asks_the_holder(subject: Subject) -> None:
         assert asked is not None and asked.end_asked is Outcome.STOP
         assert asked.settled and not asked.cancel_requested
         assert asked.state is RequestState.RUNNING
-        await receives(received, [CancelAsked(id=metadata(1).id, outcome=Outcome.STOP)])
+        lease = LeaseHeld(id=metadata(1).id, epoch=epoch)
+        stop = CancelAsked(id=metadata(1).id, outcome=Outcome.STOP)
+        await receives(received, [lease, stop])
         await store.park(metadata(1).id, epoch, "room")
         again = await store.cancel(metadata(1).id, Outcome.CANCELLED)
         assert again is not None and again.state is RequestState.PARKED
-        await receives(received, [CancelAsked(id=metadata(1).id, outcome=Outcome.STOP)] * 2)
+        await receives(received, [lease, stop, stop])
 
 
 async def test_a_cancelled_request_ends_with_the_reason_of_the_first_cancel(subject: Subject) -> None:

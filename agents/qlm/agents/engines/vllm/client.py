@@ -164,7 +164,7 @@ class VllmEngine:
 
     async def _push(self, call: EngineCall, take: Callable[[EngineChunk], None]) -> EngineChunk | None:
         headers = {TRACE_HEADER: call.traceparent} if call.traceparent else {}
-        stream = EngineStream(call.logprobs)
+        stream = EngineStream(call.logprobs, call.sampling.max_tokens)
 
         def feed(data: bytes) -> None:
             if (chunk := stream.feed(data)) is not None:

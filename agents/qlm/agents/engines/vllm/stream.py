@@ -33,15 +33,18 @@ class EngineStream:
         finish: The finish reason of the answer, once known.
         cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
         logprobs: Candidates per token whose log probabilities were asked for; None if none were.
+        tokens_max: Tokens that were asked for at most; None for no limit.
     """
 
     logprobs: int | None = None
+    tokens_max: int | None = None
     done: bool = False
     finish: str | None = None
     cached_tokens: int | None = None
     _rest: bytearray = field(default_factory=bytearray)
     _token_ids: list[int] = field(default_factory=list)
     _packed: bytes = b""
+    _tokens: int = 0
 
     def feed(self, data: bytes) -> EngineChunk | None:
         """Parse the bytes of one read; return their tokens, unless there are none or they may be the last.
@@ -103,10 +106,7 @@ class EngineStream:
             if (error := event.get("error")) is not None:
                 raise _error(error)
             for choice in event["choices"]:
-                for token_id in choice["token_ids"]:
-                    if type(token_id) is not int or not 0 <= token_id <= TOKEN_ID_MAX:
-                        raise TypeError(f"token id {token_id!r}")
-                    self._token_ids.append(token_id)
+                self._add(choice["token_ids"])
                 if self.logprobs is not None:
                     self._packed += read_logprobs(choice, self.logprobs)
                 if (finish := choice["finish_reason"]) is not None:
@@ -125,6 +125,17 @@ class EngineStream:
             struct.error,
         ) as error:
             raise EngineGarbledError(f"the engine sent {payload[:200]!r}: {error!r}") from error
+
+    def _add(self, token_ids: list[Any]) -> None:
+        for token_id in token_ids:
+            if type(token_id) is not int or not 0 <= token_id <= TOKEN_ID_MAX:
+                raise TypeError(f"token id {token_id!r}")
+            self._token_ids.append(token_id)
+        self._tokens += len(token_ids)
+        if self.tokens_max is not None and self._tokens > self.tokens_max:
+            raise EngineGarbledError(
+                f"the engine generated {self._tokens} tokens; at most {self.tokens_max} were asked for"
+            )
 
 
 def _count(value: object) -> int | None:

@@ -171,6 +171,15 @@ def test_who_may_not_be_evicted_ends_before_the_latest_moment() -> None:
     assert later.until_s == pytest.approx(decision.until_s - 12.0)
 
 
+def test_what_ends_before_those_that_may_not_be_evicted_is_begun() -> None:
+    """It cannot leave sooner. All else waited for a swap's time beside one long answer."""
+    for near in (requests(20, 1.0, 20.0), requests(20, 120.0, 140.0)):
+        decision = decide(present(drain_s=100.0), [other(B, near, swap_s=4.0)])
+        assert isinstance(decision, Remain)
+        assert decision.begins(work(90.0), latest_start_s=float("inf"))
+        assert not decision.begins(work(110.0), latest_start_s=float("inf"))
+
+
 def test_late_and_batch_requests_count_each_time_their_patience_has_run_out_and_more_each_time() -> None:
     for waits_s, worth, first_s in ((0.0, 2.0, 120.0), (100.0, 2.0, 20.0), (130.0, 4.0, 110.0)):
         part = deferred(10, waits_s)

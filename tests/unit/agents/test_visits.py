@@ -7,15 +7,16 @@ import pytest
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled, QueueRead, Tick
+from qlm.agents.core.scheduling.visits.decision import LEAST_VISIT_SWAPS
 from qlm.agents.core.state import AgentSettings
-from qlm.domain.actions import Abort, Pull, Return, SwapModel
+from qlm.domain.actions import Abort, Pull, PulledMessage, Return, Submit, SwapModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group
-from qlm.domain.ids import ModelId
+from qlm.domain.ids import GroupId, ModelId
 from qlm.domain.request import Request
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.rct_estimator.host_memory import SwapCost
-from support.agent_bench import HOLDER, Bench, M, N, S, group_of
+from support.agent_bench import HOLDER, Bench, M, N, S, delivery_of, group_of
 from support.requests import a_request
 
 SETTINGS = AgentSettings(visits=True)
@@ -56,6 +57,12 @@ def several(request: Request, count: int, name: str, last_ns: int) -> Group:
     return replace(group_of(request, count, name), last_arrival_ns=last_ns)
 
 
+def lease(bench: Bench, request: Request, group: str) -> None:
+    message = PulledMessage(delivery=delivery_of(request), request=request)
+    bench.send(Pulled(group=GroupId(group), limit=1, messages=(message,)))
+    bench.answer(request, bench.granted())
+
+
 def seconds_until_swap(bench: Bench, limit_s: float = 60.0) -> float:
     began_ns = bench.now_ns
     while not bench.take(SwapModel):
@@ -91,6 +98,25 @@ def test_what_would_not_end_before_it_is_not_begun() -> None:
     sent = (forecast(long, answer_s=100.0), forecast(short, answer_s=3.0), forecast(due))
     read(bench, *groups, forecasts=sent)
     assert [pull.group for pull in bench.take(Pull)] == ["s"]
+
+
+def test_a_request_that_is_not_begun_holds_up_no_other() -> None:
+    """All behind it waited beside free slots, and more of its group was pulled all the time."""
+    bench = new_bench()
+    bench.start(a_request("running", arrival_ns=bench.now_ns))
+    bench.later(LEAST_VISIT_SWAPS * SWAP_S)
+    long = a_request("long", deadline_ms=600_000, arrival_ns=bench.now_ns)
+    short = a_request("short", arrival_ns=bench.now_ns)
+    due = a_request("u", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    sent = (forecast(long, answer_s=100.0), forecast(short, answer_s=3.0), forecast(due))
+    read(bench, group_of(long, name="l"), forecasts=sent)
+    assert [pull.group for pull in bench.take(Pull)] == ["l"]
+    read(bench, group_of(short, name="s"), several(due, 20, "u", bench.now_ns), forecasts=sent)
+    lease(bench, long, "l")
+    assert not bench.take(Submit)
+    assert [pull.group for pull in bench.take(Pull)] == ["s"]
+    lease(bench, short, "s")
+    assert [submit.id for submit in bench.take(Submit)] == ["short"]
 
 
 def test_without_other_models_everything_is_begun() -> None:

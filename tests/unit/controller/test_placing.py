@@ -127,6 +127,14 @@ def test_what_an_instance_took_up_while_idle_it_may_finish() -> None:
     assert served(restricted(view, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {C}}
 
 
+def test_an_instance_has_taken_up_what_it_leased_since_its_last_heartbeat() -> None:
+    """The rest of its group was moved to a busy home, until the next heartbeat showed the first requests."""
+    taken = status("j", A)
+    view = ClusterView(classes=asked(A), instances=(status("i", A, running=1), taken), queues=())
+    leased = replace(view, leased={taken.id: 3})
+    assert served(restricted(leased, HOMES, FLEET, NOW_NS)) == {"i": {A, B}, "j": {A, C}}
+
+
 def test_a_busy_instance_that_is_to_start_a_copy_gets_no_more_of_its_present_model() -> None:
     """No request waits for a copy, so one on a busy instance was never started."""
     homes = {name: frozenset({model}) for name, model in (("i", A), ("j", B), ("k", B))}

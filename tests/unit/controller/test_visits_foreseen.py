@@ -85,6 +85,13 @@ def test_what_fits_host_memory_no_more_is_loaded_from_storage(host_memory_gib: i
     assert back_s <= left_s <= 2 * back_s + SWAP_S
 
 
+def test_the_rest_of_a_request_is_waited_for_as_a_whole_one() -> None:
+    """Less than half of one counted as none: nothing went back for it, and it took all decisions left."""
+    urgent_s = 40.35  # 55.7 of 56 requests have left when it is the latest moment
+    walk = walked(part("a", M, 56, objective_s=None), part("b", N, 60, objective_s=urgent_s))
+    assert walk.leaves_s[GroupId("b")] < walk.leaves_s[GroupId("a")] < urgent_s + 60 * 0.5 + 5 * SWAP_S
+
+
 def test_it_stops_after_the_decisions_it_may_take() -> None:
     walk = walked(part("a", M, 400, objective_s=60), part("b", N, 400, objective_s=60), decisions_max=2)
     assert len(walk.leaves_s) < 2

@@ -107,6 +107,8 @@ def _changed(
     assert state.traffic_since_s is not None
     horizon_s = min(HORIZON_MAX_S, max(HORIZON_MIN_S, now_s - state.traffic_since_s))
     really_rps = (lost - state.lost) / max(1.0, now_s - state.decided_s)
+    if really_rps <= 0:
+        return None  # nothing that is found would be worth it, and the search may take seconds
     losses = Losses(problem)
     expected_rps, starts = losses.lost_rps(present), Starts(losses, losses.loads(present))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.placement import policy
 from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, PlacementState, place
 from qlm.planner.placement.problem import (
     ModelDemand,
@@ -139,6 +140,23 @@ def test_nearly_equal_placements_never_take_turns_without_losses() -> None:
         rates = {m: demand(1.0 + 0.05 * ((turn + at) % 2)) for at, m in enumerate(MODELS)}
         state = placed(problem(rates, *two.instances), state, 20.0 + turn * EVERY_S)
     assert state.homes == first
+
+
+def test_no_placement_is_searched_while_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes seconds with many models, and no plan is made meanwhile."""
+    two = problem({A: demand(3.0), B: demand(3.0)}, instance("i", A), instance("j", B))
+    state = placed(two, PlacementState(), 0.0, FIRST_AFTER_S)
+    searched = list[Placement]()
+
+    def search(of: PlacementProblem, start: Placement, cost: object) -> Placement:
+        searched.append(start)
+        return start
+
+    monkeypatch.setattr(policy, "improve", search)
+    state = placed(two, state, FIRST_AFTER_S + EVERY_S)
+    assert (state.decided_s, searched) == (FIRST_AFTER_S + EVERY_S, [])
+    placed(two, state, FIRST_AFTER_S + 2 * EVERY_S, lost=9.0)
+    assert searched
 
 
 def test_real_losses_that_a_change_would_end_change_it() -> None:

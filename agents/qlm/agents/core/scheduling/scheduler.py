@@ -4,6 +4,7 @@
 be preempted or returned.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
@@ -19,7 +20,7 @@ from qlm.agents.core.scheduling.visits.home import go_home
 from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, ProbeEngine, Pull
-from qlm.domain.group import Group
+from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ModelId
 
 OVERCOMMIT_AFTER_NS: Final = 4_000_000_000
@@ -134,16 +135,12 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         return serve_batch(state, model, now_ns) + _pull_first(state, head, now_ns)
     requests = state.requests
     actions: list[Action] = []
-    ready = requests.ready_for(model)
-    while ready:
-        tracked = ready.first()
+    for tracked in _to_begin(state, model):
         follow_readers(state, model, pace_of(tracked.request))
         if _must_demote(state, tracked, now_ns):
             why = "it cannot be in time any more, others can"
             actions += advance(requests, tracked, Cause.DEMOTED, why=why)
             continue
-        if state.settings.visits and not may_begin(state, tracked):
-            break
         preempted = tracked.generation.preempted
         if _goes_first(state, head, tracked) or (preempted and not _slot_left(state, tracked)):
             break
@@ -158,6 +155,20 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
                 state, tracked.urgency, request.cls, request.deadline_ns, least, now_ns, least=least
             )
     return actions + _pull_first(state, head, now_ns)
+
+
+def _to_begin(state: AgentState, model: ModelId) -> Iterator[TrackedRequest]:
+    """Yield the READY requests of a model, most urgent first, without those that a visit does not begin.
+
+    Of equal requests the first is the most urgent: if it can wait for the next visit, so can the others.
+    """
+    refused = set[tuple[RequestClass, bool]]()
+    for tracked in tuple(state.requests.ready_for(model)):
+        kind = tracked.request.cls, tracked.preemptible
+        if not state.settings.visits or (kind not in refused and may_begin(state, tracked)):
+            yield tracked
+        else:
+            refused.add(kind)
 
 
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:

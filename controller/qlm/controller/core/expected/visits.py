@@ -54,9 +54,14 @@ class WaitingPart:
     first_s: float
     last_s: float
 
+    @property
+    def requests(self) -> int:
+        """Waiting requests; the rest of one counts whole, or it would wait for nothing."""
+        return max(1, round(self.left))
+
     def hopeful(self, patience: Patience, at_s: float) -> HopefulRequests | None:
         """Return its requests as the agent weighs them at a time."""
-        cls, requests = self.cls, round(self.left)
+        cls, requests = self.cls, self.requests
         objective_s = None if cls.target_ms is None else cls.target_ms / 1e3
         if cls.due_ms is None:
             return HopefulRequests.deferred(
@@ -129,7 +134,7 @@ class VisitWalk:
                 model=model,
                 backlog=self._backlog(parts),
                 swap_s=self._swaps.takes_s(self._asleep, self._loaded, model),
-                waiting=round(sum(part.left for part in parts)),
+                waiting=sum(part.requests for part in parts),
                 priority=min(part.cls.priority for part in parts),
             )
             for model, parts in self._waiting.items()

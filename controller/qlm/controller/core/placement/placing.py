@@ -79,7 +79,7 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
         free = not here if state.homes is None else _idle(status, view) and not waiting & here
         if free:
             return status.models
-        engaged = here | (_starting(status) if _starts_copy(status, here, served) else _engaged(status))
+        engaged = here | (_starting(status) if _starts_copy(status, here, served) else _engaged(status, view))
         return tuple(model for model in status.models if model in engaged or model not in placed)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
@@ -100,9 +100,13 @@ def _idle(status: InstanceStatus, view: ClusterView) -> bool:
     return not (status.running or status.parked or view.leased.get(status.id) or starting)
 
 
-def _engaged(status: InstanceStatus) -> frozenset[ModelId]:
-    """Return the model that an instance runs or loads: what it took up while idle, it may finish."""
-    awake = {status.active_model} if status.active_model is not None and status.running else set()
+def _engaged(status: InstanceStatus, view: ClusterView) -> frozenset[ModelId]:
+    """Return the model that an instance runs or loads: what it took up while idle, it may finish.
+
+    Its last heartbeat may be older than its first leases.
+    """
+    busy = status.running or view.leased.get(status.id)
+    awake = {status.active_model} if status.active_model is not None and busy else set()
     return _starting(status) | awake
 
 

@@ -144,17 +144,20 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         return Leave(model=urgent.model, why="work of a higher priority needs it")
     order = sorted((each for each in others if each.backlog), key=lambda each: (each.leave_at_s, each.model))
     until_s = _latest_moment(order) - present.drain_s
-    remain = Remain(until_s=until_s, back_s=_round_s(order) + present.back_s, spare_s=present.spare_s)
     busy = present.idle_s <= 0.0
     if busy and present.awake_s < LEAST_VISIT_SWAPS * present.back_s:
         return NEVER
-    if remain.until_s < DECIDE_WITHIN_S:
+    if until_s < DECIDE_WITHIN_S:
         best = _best(present, order)
         if best is not None:
             return best
         # Staying is worth more: begin what that is worth, at least for as long as a swap takes.
         until_s = max(until_s, min(each.swap_s for each in order))
-        remain = replace(remain, until_s=until_s)
+    remain = Remain(
+        until_s=max(until_s, present.drain_s),  # before that it cannot leave in any case
+        back_s=_round_s(order) + present.back_s,
+        spare_s=present.spare_s,
+    )
     if any(remain.meant(work, latest_start_s=start_s) for work, start_s in present.waiting):
         return replace(remain, spare_s=0.0)
     if busy or (present.waiting and present.spare_s > 0):

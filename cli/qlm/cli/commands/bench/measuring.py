@@ -1,6 +1,7 @@
 """Measurement of a server by the options of `qlm bench run`."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,6 +22,8 @@ Options = Mapping[str, Any]
 """Values of the command's options, by name."""
 
 _ASK_TIMEOUT_S: Final = 10.0
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _BURSTINESS_MIN: Final = 1e-4
 """Least shape of the gaps, as in scenarios (`cv` up to 100): with less they are 0 or without end."""
@@ -111,12 +114,16 @@ def _progress(requests: int, title: str) -> Iterator[Watch]:
 
 
 def _headers(options: Options, slo: Slo | None) -> dict[str, str]:
-    headers = {"authorization": f"Bearer {options['api_key']}"} if options["api_key"] else {}
+    headers = {}
+    if key := options["api_key"]:
+        if not key.isprintable():
+            raise InvalidValueError("--api-key", "a text with control characters", "a key in one line")
+        headers["authorization"] = f"Bearer {key}"
     for text in options["headers"]:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InvalidValueError("--header", text, "KEY=VALUE")
-        headers[key.strip()] = value.strip()
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (equals and _HEADER_NAME.fullmatch(name) and value.isprintable()):
+            raise InvalidValueError("--header", text, "KEY=VALUE, in one line")
+        headers[name] = value
     if slo is not None and options["slo_as"] == "headers":
         headers |= slo.headers()
     return headers

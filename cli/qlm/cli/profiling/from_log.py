@@ -7,6 +7,7 @@ import click
 
 from qlm.cli.profiling.named import named_profile
 from qlm.cli.profiling.request_log import log_source_text, logs_of, read_request_log
+from qlm.cli.profiling.saving import save
 from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
@@ -25,8 +26,9 @@ def profile_from_log(log_file: Path, start: str, out: Path) -> None:
     log, profile = read_request_log(log_file), named_profile(start)
     fit = fit_log(log, profile, lambda number, most: click.echo(f"step {number} of at most {most}", err=True))
     fitted = _stated(log, profile, fit)
-    out.write_text(profile_text(fitted), "utf-8")
-    parse_profile_text(out.read_text("utf-8"), str(out))
+    text = profile_text(fitted)
+    parse_profile_text(text, str(out))
+    save(out, text)
     click.echo(
         f"{len(log)} requests replayed: mean TTFT off by {fit.ttft_error:.1%}, E2E by {fit.e2e_error:.1%}"
     )

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -48,10 +48,11 @@ import sys
 from setuptools import setup
 from mypyc.build import mypycify
 
-flags = ["--config-file=mypy.ini", *sys.argv[1:]]
+command, *modules = sys.argv[1:]
+flags = ["--config-file=mypy.ini", *modules]
 # A file of C for each module: the compiler does not finish with one file of 270 MB for all.
-modules = mypycify(flags, opt_level="3", debug_level="0", multi_file=True)
-setup(name="qlm-compiled", ext_modules=modules, script_args=["build_ext", "--inplace"])
+extensions = mypycify(flags, opt_level="3", debug_level="0", multi_file=True)
+setup(name="qlm-compiled", ext_modules=extensions, script_args=command.split())
 """
 
 MYPY: Final = """\
@@ -146,34 +147,54 @@ def key() -> str:
     return digest.hexdigest()[:16]
 
 
+def translate() -> None:
+    """Translate the present sources to C, without compiling that.
+
+    Raises:
+        SystemExit: mypyc cannot; its message says why.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = Path(temporary) / "tree"
+        _set_up(tree, _prepared(tree), "--name")
+
+
 def _compile(folder: Path) -> None:
     BUILT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BUILT) as temporary:
         tree = Path(temporary) / "tree"
-        for part in PARTS:
-            unwanted = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / part / "qlm", tree / "qlm", ignore=unwanted, dirs_exist_ok=True)
+        modules = _prepared(tree)
         if key() != folder.name:
             raise SystemExit(
                 "benchmarks.compiled: the sources changed while they were copied; please run it again"
             )
-        modules, bases = [module for _, module in hot_modules()], inherited()
-        for module in modules:
-            source = with_subclasses(
-                with_values_written_out((tree / module).read_text("utf-8")), bases.get(module)
-            )
-            (tree / module).write_text(source, "utf-8")
-        (tree / "mypy.ini").write_text(MYPY)
-        (tree / "setup.py").write_text(SETUP)
-        command = [sys.executable, "setup.py", *modules]
-        done = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            raise SystemExit(
-                f"{done.stdout[-4000:]}\nbenchmarks.compiled: cannot compile; the lines above say why"
-            )
+        _set_up(tree, modules, "build_ext --inplace")
         shutil.rmtree(tree / "build")
         if not folder.exists():  # another run may have been faster
             tree.rename(folder)
+
+
+def _prepared(tree: Path) -> list[str]:
+    """Copy the sources as mypyc takes them, and return the modules to compile."""
+    for part in PARTS:
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / part / "qlm", tree / "qlm", ignore=unwanted, dirs_exist_ok=True)
+    modules, bases = [module for _, module in hot_modules()], inherited()
+    for module in modules:
+        source = (tree / module).read_text("utf-8")
+        source = with_subclasses(with_values_written_out(source), bases.get(module))
+        (tree / module).write_text(source, "utf-8")
+    (tree / "mypy.ini").write_text(MYPY)
+    (tree / "setup.py").write_text(SETUP)
+    return modules
+
+
+def _set_up(tree: Path, modules: Sequence[str], command: str) -> None:
+    run = [sys.executable, "setup.py", command, *modules]
+    done = subprocess.run(run, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise SystemExit(
+            f"{done.stdout[-4000:]}\nbenchmarks.compiled: cannot compile; the lines above say why"
+        )
 
 
 def with_values_written_out(source: str) -> str:

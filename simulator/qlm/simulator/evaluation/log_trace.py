@@ -10,12 +10,10 @@ from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.iteration import FloatArray
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.run import Run
-from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
+from qlm.simulator.engine.step_time import StepTimes
 from qlm.simulator.evaluation.replay import engine_of
 from qlm.simulator.evaluation.request_log import RequestLog
-from qlm.simulator.scenario import IntArray
 
-_FRACTION: Final = (1 << FRACTION_BITS) - 1
 _RUN_MAX: Final = 1 << 20
 """Iterations of a run at most: as many as an arrival allows."""
 _NEVER_NS: Final = 1 << 62
@@ -155,26 +153,6 @@ def _iterations(
     before = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     content = np.repeat(np.array(seen[: len(runs)], dtype=np.float64), counts, axis=0)
     content[:, _CONTEXT] += before * content[:, TOKENS]
-    times = np.repeat(np.array([_halves(run) for run, _ in runs], dtype=np.int64), counts, axis=0).T
-    ends_ns, starts_ns = _passed_ns(times, before + 1), _passed_ns(times, before)
+    ends_ns = np.array([run.end_ns(n + 1) for run, passed in runs for n in range(passed)], dtype=np.int64)
+    starts_ns = np.array([run.end_ns(n) for run, passed in runs for n in range(passed)], dtype=np.int64)
     return ends_ns.astype(np.float64), (ends_ns - starts_ns).astype(np.float64), content
-
-
-def _halves(run: Run) -> tuple[int, ...]:
-    """Return begin, first duration and growth of a run, each as nanoseconds and the ticks beyond them."""
-    ticks = run.begin_ticks, run.first_ticks, run.growth_ticks
-    return tuple(half for each in ticks for half in (each >> FRACTION_BITS, each & _FRACTION))
-
-
-def _passed_ns(times: IntArray, iterations: IntArray) -> IntArray:
-    """Return the time after some iterations of runs, whose ticks may exceed 64 bits.
-
-    Args:
-        times: Of each run as `_halves` has it, shape (6, runs).
-        iterations: How many of it, shape (runs,).
-    """
-    begin_ns, begin, first_ns, first, growth_ns, growth = times
-    further = iterations * (iterations - 1) // 2
-    ticks = begin + iterations * first + further * growth.astype(np.float64)
-    whole_ns = np.floor(ticks / (1 << FRACTION_BITS)).astype(np.int64)
-    return np.asarray(begin_ns + iterations * first_ns + further * growth_ns + whole_ns)

@@ -1,7 +1,4 @@
-"""Kinds of errors of Redis: the server or the way to it is away, or the data of one operation are damaged.
-
-And a client that leaves a server which is no primary any more.
-"""
+"""Kinds of errors of Redis: the server or the way to it is away, or the data of one operation are damaged."""
 
 import logging
 import re
@@ -10,15 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from redis.asyncio import Redis
-from redis.exceptions import (
-    DataError,
-    ModuleError,
-    NoSuchFieldsetError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import DataError, ModuleError, NoSuchFieldsetError, RedisError, ResponseError
 
 from qlm.domain.errors import StoreDataError, StoreUnavailableError, UndecodableDataError
 
@@ -40,19 +29,6 @@ _DATA_ERRORS: Final = (DataError, ModuleError, NoSuchFieldsetError)
 
 _UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error)
 """What the decoding of a damaged value leads to."""
-
-
-class PrimaryClient(Redis):
-    """Client that leaves a server which is no primary any more, as the connection of the scripts does."""
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Carry out one command; a write that was refused is not repeated."""
-        try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except ReadOnlyError:
-            # A connection to it works, and would be used for ever.
-            await self.connection_pool.disconnect(inuse_connections=False)
-            raise
 
 
 @contextmanager

@@ -67,7 +67,7 @@ from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec, plan_codec
 from qlm.store.redis.api_keys import RedisApiKeys
 from qlm.store.redis.deployment import RedisMark
-from qlm.store.redis.errors import PrimaryClient, readable, readable_ones
+from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.media import PUTS_MAX, RedisMedia
 from qlm.store.redis.outbox import RedisOutbox
@@ -75,7 +75,7 @@ from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.reads import RedisReads
 from qlm.store.redis.scripts import Scripts
-from qlm.store.redis.server_settings import eviction_warnings
+from qlm.store.redis.server import PrimaryClient, eviction_warnings
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0

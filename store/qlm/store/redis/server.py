@@ -1,14 +1,27 @@
-"""Settings of the Redis server on which the promises of the store depend."""
+"""The Redis server: settings that the promises of the store depend on, and leaving one that is no primary."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from qlm.store.redis.errors import translated_errors
 
 _SAFE_POLICY: Final = "noeviction"
+
+
+class PrimaryClient(Redis):
+    """Client that leaves a server which is no primary any more, as the connection of the scripts does."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Carry out one command; a write that was refused is not repeated."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except ReadOnlyError:
+            # A connection to it works, and would be used for ever.
+            await self.connection_pool.disconnect(inuse_connections=False)
+            raise
 
 
 async def eviction_warnings(client: Redis, address: str) -> Sequence[str]:

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from support.gateway import Cluster, running_cluster
+from support.raw_http import Connect, connecting
 
 
 @pytest.fixture
@@ -35,4 +36,10 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    async with connecting() as made:
         yield made

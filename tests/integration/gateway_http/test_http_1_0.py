@@ -1,27 +1,11 @@
 """Clients of HTTP/1.0, which know no chunks, such as proxies that speak it with what is behind them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import orjson
-import pytest
 
-from support.gateway import Cluster, running_cluster
-from support.raw_http import Connect, connecting
+from support.gateway import Cluster
+from support.raw_http import Connect
 
 ANSWER = "Hello, world!"
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def connect() -> AsyncIterator[Connect]:
-    async with connecting() as made:
-        yield made
 
 
 async def _answer(cluster: Cluster, connect: Connect, *, stream: bool) -> tuple[bytes, bytes]:

@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,26 +12,14 @@ import pytest
 
 from qlm.gateway.core.connection_limits import UNREAD_BYTES_MAX, Breach, ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
-from support.gateway import Cluster, running_cluster, until
-from support.raw_http import HEALTH, PIECE, POST, Client, Connect, connecting
+from support.gateway import Cluster, until
+from support.raw_http import HEALTH, PIECE, POST, Client, Connect
 
 MIB = 1024 * 1024
 READ_BYTES_MAX = 8 * MIB
 """More than the buffers of two sockets on loopback, and a small part of what an endless client sends."""
 
 LONG_S = 3600.0
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with running_cluster(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def connect() -> AsyncIterator[Connect]:
-    async with connecting() as made:
-        yield made
 
 
 def limits(**more: Any) -> ConnectionLimits:

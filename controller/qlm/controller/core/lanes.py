@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import fsum
 
-from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
+from qlm.agents.core.scheduling.swap_hysteresis import SWAPS_THERE_AND_BACK
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.strand_homes import NO_HOMES, StrandHomes

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
+from qlm.agents.core.scheduling.swap_hysteresis import SWAPS_THERE_AND_BACK
 from qlm.controller.core.deadlines import deadline_demand, demand_with_demotion
 from qlm.controller.core.estimating.planning_times import (
     PlanningForm,

@@ -3,9 +3,9 @@
 from typing import Final
 
 from qlm.agents.core.lifecycle import Cause, advance, return_all
-from qlm.agents.core.queue_head import SwapHysteresis
 from qlm.agents.core.scheduling.eviction_worth import worth_evicting
 from qlm.agents.core.scheduling.preemption import cannot_wait, victims_of_swap, watch_head
+from qlm.agents.core.scheduling.swap_hysteresis import SwapHysteresis
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, SwapModel
 from qlm.domain.group import Group

@@ -3,7 +3,6 @@
 from array import array
 from heapq import heappush
 
-from qlm.domain.attainment import OutputTimes
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import GatewayId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder
@@ -30,8 +29,8 @@ def add_request(state: State, metadata: RequestMetadata, now_ns: int) -> Request
     if restored is not None:
         row.log.extend(restored.token_ids)
         row.extensions = restored.extensions
-        row.times = OutputTimes(metadata, seen=len(restored.token_ids))  # the journal has no other times
-        row.times.first_ns = restored.first_token_ns
+        # The journal has no other times; a reader who waited for the first token has waited since.
+        row.times.take(len(restored.token_ids), restored.first_token_ns)
     add_event(state, row, now_ns, "accepted")
     return row
 

@@ -11,6 +11,7 @@ from contract.suites.store.values import (
     leased,
     metadata,
 )
+from qlm.domain.attainment import recorded_attainment
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.lease_answer import Granted, Over
@@ -19,6 +20,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
+from qlm.domain.slo import ReadingSlo
 from qlm.domain.view import RequestFilter
 from qlm.store.core.effects import Logged
 from qlm.store.core.limits import StoreLimits
@@ -98,6 +100,22 @@ async def test_the_log_of_an_unfinished_request_waits_for_its_message(journal: D
     store = await opened(journal)
     answer = await store.lease(metadata(1), A, None)
     assert isinstance(answer, Granted) and answer.output == (0, 1, 2, 3)
+
+
+async def test_a_first_token_that_was_late_is_late_after_a_restart(journal: DictJournal) -> None:
+    """No later token gives the wait back to the reader."""
+    reading = replace(metadata(1), slo=ReadingSlo(ttft_ms=1000.0, tokens_per_s=4.8))
+    store = await opened(journal)
+    await alive(store, A)
+    granted = await store.lease(reading, A, None)
+    assert isinstance(granted, Granted)
+    assert await put_tokens(store, 1, granted.lease.epoch, 0, 5, 6) is AppendResult.TAKEN
+    before = await store.record(reading.id)
+    store = await opened(journal)
+    found = await store.enqueue(reading)
+    assert before is not None and before.reader_late_s is not None and before.reader_late_s > 1
+    assert found.record.reader_late_s == before.reader_late_s
+    assert recorded_attainment(found.record, SystemClock().now_ns()).met is False
 
 
 async def test_an_ended_request_leaves_one_entry_in_the_journal(journal: DictJournal) -> None:

@@ -144,6 +144,14 @@ VLLM = json.loads((RESULTS / "vllm-chat.json").read_text("utf-8"))
 WITHOUT_TIMES = {key: value for key, value in AIPERF["metrics"].items() if key != "inter_chunk_latency"}
 
 
+def test_an_answer_of_aiperf_that_came_in_one_chunk_has_no_gaps(tmp_path: Path) -> None:
+    (run,) = read_runs(written(tmp_path, AIPERF, AIPERF | {"metrics": WITHOUT_TIMES}))
+    several, one = sorted(run.requests, key=lambda each: -len(each.chunks))
+    assert (len(several.chunks), several.tokens) == (3, 3)
+    assert [each.at_s for each in one.chunks] == pytest.approx([0.2])
+    assert one.tokens == 3
+
+
 @pytest.mark.parametrize(
     ("documents", "words"),
     [

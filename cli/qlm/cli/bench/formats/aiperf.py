@@ -78,7 +78,8 @@ def aiperf_run(path: str, records: Sequence[AiperfRecord]) -> Run:
     if not measured:
         raise InvalidValueError(path, "no record of the phase profiling", "at least one")
     begin_ns = min(_due_ns(each.metadata) for _, each in measured)
-    sent = [possible(_sent(where, each, begin_ns), _fields(where)) for where, each in measured]
+    with_gaps = any(_GAPS in each.metrics for _, each in measured)
+    sent = [possible(_sent(where, each, begin_ns, with_gaps), _fields(where)) for where, each in measured]
     return Run(
         requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
         counting="output_sequence_length, spread evenly over the chunks",
@@ -95,7 +96,7 @@ def _fields(where: str) -> Fields:
     return Fields(f"{begin}_start_ns", f"{where}.metrics.{_GAPS}", f"{begin}_end_ns")
 
 
-def _sent(where: str, record: AiperfRecord, begin_ns: int) -> Sent:
+def _sent(where: str, record: AiperfRecord, begin_ns: int, with_gaps: bool) -> Sent:
     sent_s = (record.metadata.request_start_ns - begin_ns) / 1e9
     error = None
     if record.error is not None or record.metadata.was_cancelled:
@@ -105,17 +106,17 @@ def _sent(where: str, record: AiperfRecord, begin_ns: int) -> Sent:
         scheduled_s=(_due_ns(record.metadata) - begin_ns) / 1e9,
         sent_s=sent_s,
         end_s=(record.metadata.request_end_ns - begin_ns) / 1e9,
-        chunks=() if error else spread(_tokens(where, record), _times_s(where, record, sent_s)),
+        chunks=() if error else spread(_tokens(where, record), _times_s(where, record, sent_s, with_gaps)),
         error=error,
         prompt_tokens=_count(where, record, _PROMPT) if _PROMPT in record.metrics else 0,
     )
 
 
-def _times_s(where: str, record: AiperfRecord, sent_s: float) -> list[float]:
+def _times_s(where: str, record: AiperfRecord, sent_s: float, with_gaps: bool) -> list[float]:
     first_s = _one(where, _TTFT, _seconds(where, record, _TTFT))
-    # An answer of one chunk has no gap.
-    has_gaps = _GAPS in record.metrics or _tokens(where, record) > 1
-    return list(accumulate(_seconds(where, record, _GAPS) if has_gaps else (), initial=sent_s + first_s))
+    # aiperf leaves gaps out of the record of an answer that came in one chunk; a file without any lacks them.
+    one_chunk = _GAPS not in record.metrics and (with_gaps or _tokens(where, record) <= 1)
+    return list(accumulate(() if one_chunk else _seconds(where, record, _GAPS), initial=sent_s + first_s))
 
 
 def _tokens(where: str, record: AiperfRecord) -> int:

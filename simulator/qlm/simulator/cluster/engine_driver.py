@@ -15,7 +15,7 @@ REPORT_ITERATIONS: Final = 16
 behind, which it keeps free for each request."""
 
 OnOutput = Callable[[Sequence[Emission], Sequence[Chunk]], None]
-"""Receives the output of an iteration: first tokens and ends, and intermediate tokens."""
+"""Receives the output of an iteration: ends, first tokens (also after a preemption), and the others."""
 
 
 class EngineDriver:

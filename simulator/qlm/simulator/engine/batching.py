@@ -212,7 +212,7 @@ class BatchingEngine:
         """Let iterations of the last planned run pass.
 
         Returns:
-            All unreported tokens of each request that got its first token or ended.
+            All unreported tokens of each request that ended or got a first token, also after a preemption.
         """
         return self._report(self._commit(iterations))
 

@@ -172,7 +172,7 @@ class Scheduler:
         """Let iterations of the batch pass; at most as many as it is `unchanged`.
 
         Returns:
-            The sequences that ended, with those that got their first token after them; and the former alone,
+            The sequences that ended, with those that got a first token after them; and the former alone,
             which stay in the batch until `retire`.
         """
         self._decode(iterations, run)
@@ -331,7 +331,10 @@ class Scheduler:
         decodes.iteration = last
 
     def _compute_chunks(self, now_ns: int) -> list[Sequence]:
-        """Compute the chunks of what still runs; return the sequences that this gives their first token."""
+        """Compute the chunks of what still runs; return the sequences that this gives a first token.
+
+        That is their first, or the first one after a preemption.
+        """
         started = []
         for sequence, new in self.chunks:
             if sequence not in self.running:
@@ -343,6 +346,5 @@ class Scheduler:
             sequence.generated += 1
             self._counters.generation_tokens += 1
             self.decodes.join(sequence)
-            if sequence.generated == 1:
-                started.append(sequence)
+            started.append(sequence)
         return started

@@ -1,6 +1,8 @@
 """Options of `qlm bench`, and what it refuses."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.report import Judging, report
 from qlm.cli.bench.saved import saved_text
 from qlm.cli.bench.statistics import intervals
+from qlm.cli.commands.bench import running
 from qlm.cli.main import main
 from qlm.domain.streaming.reader import Reader
 from qlm.gateway.api.bodies.parts import SloBody
@@ -82,6 +85,25 @@ def test_a_file_that_cannot_be_written_is_named_before_the_measurement(
     (tmp_path / "folder").mkdir()
     code, output = bench(NOWHERE, "--request-rate", "1", "--save", str(tmp_path / name))
     assert code in (1, 2) and words in output.lower()
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_was_measured_is_printed_when_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    async def measure(*_: object) -> list[Run]:
+        return [run(0.5)]
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(running, "measure", measure)
+    monkeypatch.setattr(running, "write_saved", full)
+    file = tmp_path / "a.json"
+    code, output = bench(NOWHERE, "--request-rate", "1", "--num-prompts", "2", "--save", str(file), *form)
+    assert code == 1
+    assert "smooth_goodput_share" in output if form else "smooth goodput, %" in output
+    assert "No space left on device" in output and "written to" not in output
 
 
 def test_objectives_and_readers_are_read() -> None:

@@ -63,16 +63,22 @@ def _measure(options: Mapping[str, Any]) -> None:
         make_folder(options["save"].parent, (options["save"].name,))
     runs = asyncio.run(measure(options, slo, plans))
     found = report(_skipped(runs, options["skip"]), judging)
-    if options["save"] is not None:
-        write_saved(options["save"], saved_text(runs, found, _settings(options)))
-    if options["as_json"]:
+    try:
+        if options["save"] is not None:
+            write_saved(options["save"], saved_text(runs, found, _settings(options)))
+    finally:  # a disk that is full by now costs the file only, not what was measured
+        _show(found, as_json=options["as_json"])
+    if options["save"] is not None and not options["as_json"]:
+        click.echo(f"written to {options['save']}")
+    if not found["answered"]:
+        raise QlmError(f"no request was answered: {next(iter(found['errors']))}")
+
+
+def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
         click.echo(_json(found))
     else:
         print_report(console(), found)
-        if options["save"] is not None:
-            click.echo(f"written to {options['save']}")
-    if not found["answered"]:
-        raise QlmError(f"no request was answered: {next(iter(found['errors']))}")
 
 
 def _compare(options: Mapping[str, Any]) -> None:

@@ -142,6 +142,18 @@ def test_completion_chunks_keep_their_text() -> None:
     assert "".join(each.choices[0].text for each in got) == "".join(TEXTS)
 
 
+@pytest.mark.parametrize("of_chunk", [True, False])
+def test_token_ids_of_a_chunk_come_once(of_chunk: bool) -> None:
+    """They passed with each word of it."""
+    chat, plain = chunk({"content": "some more words "}), completion("some more words")
+    for sent, shape in ((chat, CHAT), (plain, COMPLETION)):
+        if of_chunk:
+            sent.__dict__["prompt_token_ids"] = [4, 5]
+        else:
+            sent.choices[0].__dict__["token_ids"] = [4, 5]
+        assert list(pace_sync(arriving_sync([sent]), shape, Pacer(FAST))) == [sent]
+
+
 def test_an_item_without_text_waits_for_the_text_before_it_only() -> None:
     items = ItemPacer(Pacer(PacerOptions(rate=10, graphemes_per_token=1)), TEXT)
     items.push("", 0)

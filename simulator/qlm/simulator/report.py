@@ -209,7 +209,7 @@ def _latencies(result: SimulationResult, rows: npt.NDArray[np.bool_]) -> dict[st
 
 
 def _reading(outcomes: Outcomes, rows: npt.NDArray[np.bool_]) -> dict[str, float | int] | None:
-    """Return the idle time, pauses and quality of experience of a class; None without readers."""
+    """Return the idle time, pauses and quality of experience of a class; None without answered readers."""
     rows = rows & ~np.isnan(outcomes.qoe)
     if not rows.any():
         return None

@@ -42,9 +42,9 @@ class Outcomes:
             policies.
         outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`, also of what has not arrived.
         met: Whether the objective was met; best-effort requests meet theirs by being answered.
-        idle_s: Time that the reader waited beyond the objective; NaN without a reader.
+        idle_s: Time that the reader waited beyond the objective; NaN without a reader or an answer.
         stalls: Pauses of the reader after the first token.
-        qoe: Quality of experience of the reader (QoE*); NaN without a reader.
+        qoe: Quality of experience of the reader (QoE*); NaN without a reader or an answer.
     """
 
     arrival_ns: IntArray

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.domain.slo import DeadlineSlo, OnMiss
+from qlm.domain.slo import DeadlineSlo, OnMiss, ReadingSlo
 from qlm.simulator.report import summary
 from qlm.simulator.scenario import SloClass
 from qlm.simulator.workload.stream import StreamCounts
@@ -27,6 +27,21 @@ def test_latencies_and_throughput_are_those_of_answered_requests() -> None:
     assert summed["latency_by_class"]["hasty"]["completion_p90_s"] == pytest.approx(np.quantile(took_s, 0.9))
     span_s = (outcomes.ended_ns.max() - arrival_ns.min()) / 1e9
     assert summed["throughput_rps"] == pytest.approx(answered.sum() / span_s)
+
+
+def test_readers_are_those_of_answered_requests() -> None:
+    """A dropped one had an idle time of 0, so that dropping made readers wait less."""
+    readers = SloClass(name="readers", slo=ReadingSlo(ttft_ms=1500, tokens_per_s=50), on_miss=OnMiss.DROP)
+    subject = scenario(workload(100, rate_rps=100.0, output_tokens=150.0, classes=1), instances=1)
+    result = run(replace(subject, slo_classes=(readers,)))
+    outcomes = result.outcomes
+    answered = np.isin(outcomes.outcome, ["stop", "length"])
+    assert "expired" in outcomes.outcome and answered.any()
+    for column in (outcomes.idle_s, outcomes.qoe):
+        assert (~np.isnan(column)).tolist() == answered.tolist()
+    reading = summary(result)["reading_by_class"]["readers"]
+    assert reading["idle_mean_s"] == pytest.approx(outcomes.idle_s[answered].mean())
+    assert reading["qoe_mean"] == pytest.approx(outcomes.qoe[answered].mean())
 
 
 def test_what_streams_lost_is_in_the_summary() -> None:

@@ -207,7 +207,7 @@ class Clients:
         times = self._times.pop(number)
         metadata = self._metadata.pop(number)
         met = attained(metadata, times, ended_ns=at_ns, tokens=tokens)
-        if times.timeline is not None:
+        if times.timeline is not None and outcome.ok:
             outcomes.read(number, times.timeline)
         self._met[number] = outcome.ok and met is not False
         if self._objectives is not None:

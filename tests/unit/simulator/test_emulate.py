@@ -142,7 +142,11 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
         (MODEL | {"fixed_ms": 0.0}, "fixed-ms"),
         (MODEL | {"fixed_ms": float("nan")}, "fixed-ms"),
         (MODEL | {"fixed_ms": float("inf")}, "fixed-ms"),
-        (MODEL | {"seqs_max": -1}, "seqs_max"),
+        (MODEL | {"seqs_max": -1}, "max-num-seqs is -1; expected at least 1"),
+        (MODEL | {"seqs_max": 0}, "max-num-seqs is 0"),
+        (MODEL | {"batched_tokens_max": 0}, "max-num-batched-tokens is 0"),
+        (MODEL | {"context_tokens": 0}, "max-model-len is 0"),
+        (MODEL | {"kv_tokens": 0}, "kv-tokens is 0"),
     ],
 )
 def test_unusable_options_are_refused_by_name(options: dict[str, Any], named: str) -> None:

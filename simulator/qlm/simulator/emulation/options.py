@@ -83,6 +83,18 @@ class EmulateOptions:
             raise InvalidValueError("kv-offloading-size", self.host_kv_gib, "a number of GiB, 0 or more")
         if self.profile is None and (self.model is None or self.accelerator is None):
             raise InvalidValueError("model", self.model, "a model and an accelerator, or a profile file")
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        counts = {
+            "max-num-seqs": self.seqs_max,
+            "max-num-batched-tokens": self.batched_tokens_max,
+            "max-model-len": self.context_tokens,
+            "kv-tokens": self.kv_tokens,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise InvalidValueError(name, count, "at least 1")
 
 
 def option_parser() -> argparse.ArgumentParser:

@@ -11,6 +11,9 @@ import httpx
 import pytest
 from prometheus_client import generate_latest
 
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import EngineChanged, Tick
+from qlm.agents.core.state import AgentSettings
 from qlm.cli.config.observability import MonitorConfig
 from qlm.cli.runtime import health
 from qlm.cli.runtime.backends import Backends
@@ -27,7 +30,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import PublishedKind
 from qlm.gateway.core.access import AccessRules
 from qlm.store.embedded.memory import MemoryStore
-from support.agent_bench import Bench
+from support.agent_bench import HOLDER, Bench, N
 from support.exposition import problems, value
 from support.flaky import Faults, flaky, until
 from support.plant import M, plant
@@ -115,9 +118,27 @@ def test_objectives_beyond_the_limit_share_a_label() -> None:
     assert printed == ["deadline-1s", "deadline-2s", OTHER, OTHER, "deadline-1s"]
 
 
+def test_an_agent_is_not_ready_until_its_first_engine_is_up() -> None:
+    telemetry = Telemetry(SystemClock(), controller=False, agents=True, instances=["i"])
+    assert telemetry.readiness() == {"i": "its agent is starting"}
+    agent = Agent(HOLDER, "A10", (M, N), AgentSettings())
+
+    def after(event: Tick | EngineChanged) -> str:
+        agent.receive(event, 1_000_000_000)
+        return telemetry.readiness()["i"]
+
+    with telemetry.agent(agent):
+        assert after(Tick()) == "its first engine is starting"
+        assert after(EngineChanged(model=M, state=EngineState.FAILED, error="no memory")) == "m: no memory"
+        assert after(EngineChanged(model=M, state=EngineState.AWAKE)) == OK
+        agent.state.engines.begin_swap(N)
+        assert telemetry.readiness() == {"i": OK}, "a later model swap is daily work"
+
+
 def test_an_agent_is_not_ready_while_its_engines_have_failed_and_none_comes_up() -> None:
     agent = Bench().agent
     assert readiness_of(agent) == OK
+    agent.state.engines.active = None
     agent.state.engines.states[M], agent.state.engines.errors[M] = EngineState.FAILED, "out of memory"
     assert readiness_of(agent) == "m: out of memory"
     agent.state.engines.swapping_to = M

@@ -112,6 +112,7 @@ class Engines:
         models: The models the instance may serve.
         states: State of each engine; those that sleep, least recently used first.
         active: The model of the awake engine.
+        served: An engine has been awake in this session.
         capacity: Of the awake engine.
         swapping_to: The model of the swap in progress.
         errors: Last error of each engine that has not been awake since.
@@ -135,7 +136,7 @@ class Engines:
         self.failures: Counter[ModelId] = Counter()
         self._costs = costs
         self.swap_ns: Mapping[ModelId, int] = costs.swap_ns(self.states)
-        self.suspect = False
+        self.served = self.suspect = False
         self.token_due_s = 0.0
         self.probe_after_ns: int | None = 0
         self.no_evictions_for: tuple[GroupId, int] | None = None
@@ -162,7 +163,7 @@ class Engines:
 
     def woke(self, model: ModelId, capacity: EngineCapacity | None) -> None:
         """Make an engine the awake one."""
-        self.active, self.capacity = model, capacity
+        self.active, self.capacity, self.served = model, capacity, True
         self._trust()
         self.errors.pop(model, None)
         self.failed_until_ns.pop(model, None)

@@ -96,7 +96,7 @@ async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) 
 
     config, clock = task.config, SystemClock(task.clock)
     async with AsyncExitStack() as stack:
-        telemetry = open_telemetry(config, clock, stack, part="gateway", controller=False, agents=False)
+        telemetry = open_telemetry(config, clock, stack, part="gateway", controller=False)
         opened = Backends(remote_store(calls), open_broker, embedded=False)
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
         beside = [asyncio.create_task(each) for each in (_report(calls.link, telemetry), beat(calls.link))]

@@ -102,7 +102,9 @@ async def run_agent(
     (instance,) = config.instances
     clock, profiles = SystemClock(), load_profiles(config.profiles)
     async with AsyncExitStack() as lasting:
-        telemetry = open_telemetry(config, clock, lasting, part="agent", controller=False, agents=True)
+        telemetry = open_telemetry(
+            config, clock, lasting, part="agent", controller=False, instances=[instance.id]
+        )
         await lasting.enter_async_context(monitoring(config, telemetry))
         settle_heap()
         said = ""

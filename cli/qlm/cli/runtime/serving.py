@@ -124,7 +124,7 @@ async def serve(
             stack,
             part=roles.name,
             controller=roles.controller,
-            agents=bool(roles.instances),
+            instances=roles.instances,
             registry=totals,
         )
         if roles.gateway:

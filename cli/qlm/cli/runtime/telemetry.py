@@ -1,7 +1,7 @@
 """Telemetry of one process: metrics of all its parts in one registry, spans, readiness."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -47,6 +47,7 @@ class Telemetry:
         tracer: Tracer | None = None,
         registry: CollectorRegistry | None = None,
         accelerators: Iterable[str] = (),
+        instances: Iterable[str] = (),
     ) -> None:
         """Create the metrics of the parts that run here.
 
@@ -57,6 +58,7 @@ class Telemetry:
             tracer: Tracer for spans.
             registry: Registry for the metrics; a new one by default.
             accelerators: Kinds of the configured instances.
+            instances: Instances whose agents run here until the process ends.
         """
         # `process_start_time_seconds` gives the start of all series, with half as many series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -68,6 +70,7 @@ class Telemetry:
             ControllerMetrics(registry, clock.now_ns, accelerators=accelerators) if controller else None
         )
         self.tracer = tracer
+        self._instances = tuple(instances)
         info = Gauge(
             "qlm_build_info",
             "Always 1; the label `version` gives the version",
@@ -92,7 +95,8 @@ class Telemetry:
     def readiness(self) -> dict[str, str]:
         """Return the readiness of each agent here: `ok` or a reason."""
         agents = () if self.agents is None else self.agents.agents
-        return {agent.state.holder.instance: readiness_of(agent) for agent in agents}
+        starting = dict.fromkeys(self._instances, "its agent is starting")
+        return starting | {agent.state.holder.instance: readiness_of(agent) for agent in agents}
 
 
 def _fault_counter(registry: CollectorRegistry) -> Callable[[FaultKind], None]:
@@ -107,13 +111,16 @@ def _fault_counter(registry: CollectorRegistry) -> Callable[[FaultKind], None]:
 
 
 def readiness_of(agent: Agent) -> str:
-    """Return the reason why an agent is not ready (all engines failed, none is starting), or `ok`."""
-    states = agent.state.engines.states.values()
-    if (
-        EngineState.AWAKE in states
-        or agent.state.engines.swapping_to is not None
-        or EngineState.FAILED not in states
-    ):
+    """Return the reason why an agent is not ready, or `ok`.
+
+    It is ready from its first engine on, also while another one starts; not while all have failed.
+    Kubernetes, which replaces agents one by one, waits for that before it stops the next one.
+    """
+    engines = agent.state.engines
+    failed = EngineState.FAILED in engines.states.values()
+    if not engines.served:
+        return (failed and agent.status().error) or "its first engine is starting"
+    if engines.active is not None or engines.swapping_to is not None or not failed:
         return OK
     return agent.status().error or "its engine failed"
 
@@ -125,7 +132,7 @@ def open_telemetry(
     *,
     part: str,
     controller: bool,
-    agents: bool,
+    instances: Collection[str] = (),
     registry: CollectorRegistry | None = None,
 ) -> Telemetry:
     """Create the telemetry of a process; the stack closes it.
@@ -136,7 +143,7 @@ def open_telemetry(
         stack: Closes the tracer.
         part: Name of the process in spans.
         controller: True if it runs a controller.
-        agents: True if it runs agents.
+        instances: Instances whose agents it runs.
         registry: Registry for the metrics; a new one by default.
 
     Raises:
@@ -148,7 +155,13 @@ def open_telemetry(
         stack.push_async_callback(asyncio.to_thread, tracer.close)
     kinds = {instance.kind for instance in config.instances}
     return Telemetry(
-        clock, controller=controller, agents=agents, tracer=tracer, registry=registry, accelerators=kinds
+        clock,
+        controller=controller,
+        agents=bool(instances),
+        tracer=tracer,
+        registry=registry,
+        accelerators=kinds,
+        instances=instances,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart import PREFIX, Manifest, config_of, of_kind, pods, rendered
+from support.chart import PREFIX, Manifest, Pod, config_of, of_kind, pods, rendered
 
 INGRESS = 'ingress={"enabled": true, "host": "llm.example.com"}'
 
@@ -49,6 +49,34 @@ def test_the_queue_restarts_with_its_configuration_and_not_with_the_version() ->
 def test_passwords_stay_with_the_volumes_that_know_them() -> None:
     (secret,) = of_kind(rendered("emulated"), "Secret").values()
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@pytest.mark.parametrize(
+    ("example", "password", "keys"),
+    [
+        ("a10-a100", "redisPassword", {"redis-password", "store"}),
+        ("a10-a100", "adminToken", {"admin-token"}),
+        ("a10-a100", "rayToken", {"auth_token"}),
+        ("emulated", "redisPassword", {"redis-password", "store"}),
+        ("emulated", "adminToken", {"admin-token"}),
+    ],
+)
+def test_all_who_have_a_password_start_anew_with_another_one(
+    example: str, password: str, keys: set[str]
+) -> None:
+    def annotations(text: str) -> dict[str, Mapping[str, str]]:
+        manifests = rendered(example, 'secrets.existing=""', f"secrets.{password}={json.dumps(text)}")
+        return {pod.name: pod.annotations for pod in pods(manifests) if keys & _secrets_in(pod)}
+
+    one, other = annotations("one" * 10), annotations("other" * 10)
+    assert one
+    assert [name for name in one if one[name] == other[name]] == []
+
+
+def _secrets_in(pod: Pod) -> set[str]:
+    """Keys of the Secret that are in the environment of a pod."""
+    sources = (each.get("valueFrom", {}) for each in pod.container["env"])
+    return {each["secretKeyRef"]["key"] for each in sources if "secretKeyRef" in each}
 
 
 def test_administration_stays_inside() -> None:

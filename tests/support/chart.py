@@ -56,6 +56,7 @@ class Pod:
         replicas: How many pods.
         spec: Of the pod.
         labels: Of the pod.
+        annotations: Of the pod.
         claims: Names of the volumes that are claimed for each pod.
     """
 
@@ -63,6 +64,7 @@ class Pod:
     replicas: int
     spec: Mapping[str, Any]
     labels: Mapping[str, str]
+    annotations: Mapping[str, str]
     claims: tuple[str, ...] = ()
 
     @property
@@ -97,7 +99,8 @@ def pods(manifests: tuple[Manifest, ...]) -> Iterator[Pod]:
 
 
 def _pod(name: str, replicas: int, template: Mapping[str, Any], claims: tuple[str, ...] = ()) -> Pod:
-    return Pod(name, replicas, template["spec"], template["metadata"]["labels"], claims)
+    about = template["metadata"]
+    return Pod(name, replicas, template["spec"], about["labels"], about.get("annotations", {}), claims)
 
 
 def config_of(manifests: tuple[Manifest, ...]) -> dict[str, Any]:

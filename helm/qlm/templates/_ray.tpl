@@ -23,6 +23,13 @@
 - {name: RAY_SCHEDULER_EVENTS, value: "0"}
 {{- end -}}
 
+{{- /* Nodes read the token of their Ray when they start, and the supervisor starts anew with another one. */ -}}
+{{- define "qlm.rayTokenAnnotation" -}}
+{{- with .Values.secrets.rayToken }}
+checksum/token: {{ sha256sum . }}
+{{- end }}
+{{- end -}}
+
 {{- /*
 Ports of a node of Ray, fixed so that a NetworkPolicy can name them; engines take theirs, on the loopback interface,
 from the range of the kernel, 32768 and up. Agents exchange nothing through Ray's object store.
@@ -51,7 +58,7 @@ metadata:
     {{- if $command }}
     qlm.io/extra: "true"
     {{- end }}
-  {{- with $root.Values.agents.podAnnotations }}
+  {{- with merge (include "qlm.rayTokenAnnotation" $root | fromYaml) (default (dict) $root.Values.agents.podAnnotations) }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

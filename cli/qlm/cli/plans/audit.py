@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
 import orjson
 
+from qlm.cli.processes.module import start_module
 from qlm.cli.runtime.compiled_code import FOLDER_VARIABLE
 from qlm.cli.runtime.plan_generator import PlanGenerator
 from qlm.controller.core.decide import Decision
@@ -103,13 +103,8 @@ async def audit_beside(decision: Decision, code: Path | None) -> Audit:
         at_ms=round(1000 * decision.problem.now_s), problem=decision.problem, plan=decision.plan
     )
     problem = await asyncio.to_thread(PLAN.encode, kept)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "qlm.planner.audit"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=None if code is None else {**os.environ, FOLDER_VARIABLE: str(code)},
-    )
+    env = None if code is None else {**os.environ, FOLDER_VARIABLE: str(code)}
+    process = await start_module("qlm.planner.audit", env=env, reads=True, writes=True)
     try:
         async with asyncio.timeout(AUDIT_MAX_S):
             result, errors = await process.communicate(problem)

@@ -13,6 +13,7 @@ import orjson
 
 from qlm.cli.inspect.layout import Table
 from qlm.cli.plans.explaining import group_sentences, has_group, request_sentences, unservable
+from qlm.cli.processes.module import start_module
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.gateway.api.fields.live import ExplanationText
 from qlm.gateway.live.explaining import Question
@@ -41,12 +42,7 @@ async def explain_for_page(question: Question) -> Sequence[ExplanationText] | No
     """
     if len(question["plan"] or "") <= LONG_BYTES:
         return await asyncio.to_thread(explained, question)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "qlm.cli.plans.page"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await start_module("qlm.cli.plans.page", reads=True, writes=True)
     try:
         async with asyncio.timeout(EXPLAIN_MAX_S):
             result, errors = await process.communicate(orjson.dumps(question))

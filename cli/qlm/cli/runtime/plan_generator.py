@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import os
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from qlm.cli.processes.module import start_module
 from qlm.cli.runtime.compiled_code import FOLDER_VARIABLE, compiled_code_folder
 from qlm.controller.core.decide import Planner
 from qlm.planner.baselines.edf import plan_edf
@@ -69,13 +69,8 @@ async def _compile(folder: Path | None) -> str:
     Raises:
         OSError: The process cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        # Without -P, modules of the current folder would hide installed ones.
-        *(sys.executable, "-P", "-m", "qlm.planner.warm_up", "fast"),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=None if folder is None else {**os.environ, FOLDER_VARIABLE: str(folder)},
-    )
+    env = None if folder is None else {**os.environ, FOLDER_VARIABLE: str(folder)}
+    process = await start_module("qlm.planner.warm_up", "fast", env=env)
     try:
         _, errors = await process.communicate()
     finally:

@@ -1,6 +1,7 @@
 """The place for files and batches that the configuration names, and what `qlm doctor` says of it."""
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.results import FilesConfig
 from qlm.cli.config.settings import Config
+from qlm.cli.deployment import file_storage
 from qlm.cli.deployment.file_storage import check_storage, storage
 from qlm.cli.main import main
 from qlm.cli.runtime.clock import SystemClock
@@ -61,11 +63,42 @@ async def test_a_wrong_bucket_ends_the_start_and_one_that_is_away_does_not(
         await check_storage(with_bucket(bucket="not-there", endpoint_url=s3_url))
     away = f"http://127.0.0.1:{free_port()}"
     await check_storage(with_bucket(bucket="abc", endpoint_url=away, timeout_s=0.2))
-    (said,) = [
-        record.getMessage() for record in caplog.records if "files and batches wait" in record.getMessage()
-    ]
+    (said,) = _said(caplog)
     assert f"the S3 bucket abc at {away} cannot be reached" in said
     assert CREDENTIALS["QLM_S3_SECRET_ACCESS_KEY"] not in caplog.text
+
+
+def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record.getMessage() for record in caplog.records]
+    return [each for each in said if "files and batches wait" in each]
+
+
+async def test_a_folder_that_cannot_be_written_is_reported_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    config = emulated_config({"files": {"dir": str(tmp_path / "file/below")}})
+    await check_storage(config)
+    (said,) = _said(caplog)
+    assert "expected a folder to write to (Not a directory)" in said and "file/below" in said
+    caplog.clear()
+    await check_storage(emulated_config({"files": {"dir": str(tmp_path / "new/folder")}}))
+    assert _said(caplog) == []
+    assert [path for path in (tmp_path / "new").rglob("*") if path.is_file()] == []
+
+
+async def test_a_folder_that_hangs_does_not_hold_up_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repaired = threading.Event()
+    monkeypatch.setattr(file_storage, "write_in", lambda _: repaired.wait())
+    monkeypatch.setattr(file_storage, "FOLDER_S", 0.05)
+    try:
+        await check_storage(emulated_config({"files": {"dir": str(tmp_path)}}))
+    finally:
+        repaired.set()
+    (said,) = _said(caplog)
+    assert "(no answer within 0.05 s)" in said
 
 
 def test_the_doctor_tries_the_bucket(s3_url: str, tmp_path: Path) -> None:

@@ -3,16 +3,22 @@
 import asyncio
 import importlib.util
 import logging
+from pathlib import Path
+from typing import Final
 
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config
 from qlm.domain.errors import StorageUnavailableError, extra_hint
 from qlm.domain.ports.clock import Clock
-from qlm.gateway.files.disk.storage import storage_in
+from qlm.gateway.files.disk.storage import storage_in, write_in
 from qlm.gateway.files.s3.settings import S3Settings
 from qlm.gateway.files.storage import Storage
+from qlm.gateway.files.threads import DaemonThreads
 
 _log = logging.getLogger(__name__)
+
+FOLDER_S: Final = 5.0
+"""A folder that takes no file within this time hangs, as NFS does without its server."""
 
 
 def storage(config: Config, clock: Clock) -> Storage | None:
@@ -30,17 +36,35 @@ def storage(config: Config, clock: Clock) -> Storage | None:
 
 
 async def check_storage(config: Config) -> None:
-    """Try the bucket, if there is one; one that is away is reported, since it may come back.
+    """Try the bucket or the folder that is configured; one that is away is reported, since it may come back.
 
     Raises:
         ConfigError: The bucket cannot be used as it is configured.
     """
-    if config.files.s3 is None:
-        return
     try:
-        await asyncio.to_thread(try_bucket, config.files.s3)
+        if config.files.s3 is not None:
+            await asyncio.to_thread(try_bucket, config.files.s3)
+        elif config.files.dir is not None:
+            await _try_folder(config.files.dir)
     except StorageUnavailableError as error:
         _log.warning("files and batches wait: %s", error)
+
+
+async def _try_folder(folder: Path) -> None:
+    """Write into a folder.
+
+    Raises:
+        StorageUnavailableError: It cannot be written, or hangs.
+    """
+    threads = DaemonThreads(1, "qlm-files")
+    try:
+        async with asyncio.timeout(FOLDER_S):
+            await asyncio.get_running_loop().run_in_executor(threads, write_in, folder)
+    except OSError as error:
+        why = error.strerror or f"no answer within {FOLDER_S:g} s"
+        raise StorageUnavailableError(
+            f"files.dir is {str(folder)!r}; expected a folder to write to ({why})"
+        ) from error
 
 
 def try_bucket(settings: S3Settings) -> None:

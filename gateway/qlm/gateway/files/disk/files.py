@@ -29,7 +29,8 @@ from qlm.gateway.files.records import (
     tenant_name,
 )
 
-_UPLOADS: Final = "uploads"
+UPLOADS: Final = "uploads"
+"""Folder of content that comes."""
 
 
 class DiskIncoming:
@@ -78,7 +79,7 @@ class DiskFiles:
 
     def upload_path(self) -> Path:
         """Return a path for content that comes; `add` moves it."""
-        folder = self.root / _UPLOADS
+        folder = self.root / UPLOADS
         folder.mkdir(parents=True, exist_ok=True)
         return folder / self._random_hex(ID_BYTES)
 
@@ -163,7 +164,7 @@ class DiskFiles:
                     _delete(folder, each.id)
             for path in list(_nameless(folder)):
                 _delete_old(path)
-        for path in (self.root / _UPLOADS).glob("*"):
+        for path in (self.root / UPLOADS).glob("*"):
             _delete_old(path)
 
     def _folder(self, tenant: str) -> Path:

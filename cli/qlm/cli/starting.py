@@ -22,6 +22,7 @@ from qlm.cli.runtime.serving import Roles, serve
 from qlm.cli.runtime.wiring import check
 from qlm.domain.errors import QlmError
 from qlm.domain.shell.damage import NO_CONSENT, Consent
+from qlm.domain.shown import shown
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +81,20 @@ def serve_config(
             vllm_python or Path(sys.executable),
             cpu=vllm_cpu,
             pythonpath=vllm_pythonpath,
-            render_args=None if vllm_render is None else shlex.split(vllm_render),
+            render_args=None if vllm_render is None else _words(vllm_render),
             overrides=built_in,
         )
     return emulated_config(built_in)
+
+
+def _words(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        why = str(error).lower()
+        raise ConfigError(
+            f"--vllm-render is {shown(arguments)}; expected arguments as a shell reads them ({why})"
+        ) from error
 
 
 def serve_roles(config: Config, where: Path | None, *, agents: bool, runtime: str) -> Roles:

@@ -263,6 +263,18 @@ def test_the_configurations_without_a_file_are_sound(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("given", "id"), [(".", "here"), ("..", "models"), ("../link", "link"), ("x/", "x")])
+def test_a_single_vllm_has_the_name_of_its_folder_however_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, id: str
+) -> None:
+    here = tmp_path / "models/here"
+    here.mkdir(parents=True)
+    (here.parent / "link").symlink_to(here)
+    monkeypatch.chdir(here)
+    made = vllm_config(Path(given), Path("python"), cpu=True, pythonpath=None, overrides={})
+    assert made.models[0].id == id
+
+
 SERVED = {"QLM_BROKER": "amqp://user:secret@rabbit:5672/", "QLM_STORE": "redis://:secret@redis:6379/0"}
 
 

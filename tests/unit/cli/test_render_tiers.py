@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from qlm.cli.config.default import vllm_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, parse_config
+from qlm.cli.main import main
 from qlm.cli.rendering.tiers import render_command, render_tiers
 from support.gateway import SystemClock
 
@@ -65,3 +67,12 @@ def test_a_single_vllm_gets_its_render_tier_from_the_command_line(
 def test_without_the_option_a_single_vllm_has_none(tmp_path: Path) -> None:
     made = vllm_config(tmp_path, Path("python"), cpu=True, pythonpath=None, overrides={})
     assert made.models[0].render is None
+
+
+def test_an_unfinished_quotation_in_its_arguments_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["serve", "--vllm", str(tmp_path), "--vllm-render", "--parser 'qwen3"])
+    assert (result.exit_code, result.output) == (
+        2,
+        """qlm: --vllm-render is "--parser 'qwen3"; expected arguments as a shell reads them """
+        "(no closing quotation)\n",
+    )

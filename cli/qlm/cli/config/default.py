@@ -23,7 +23,7 @@ def vllm_config(
     render_args: Sequence[str] | None = None,
 ) -> Config:
     """Configure one real vLLM that serves the model in a directory; with `render_args`, a render tier."""
-    name = model.name
+    name = model.name if model.name not in ("", "..") else model.resolve().name  # a link keeps its own
     render: dict[str, Any] = {}
     if render_args is not None:
         reasons = any(word.startswith("--reasoning-parser") for word in render_args)

@@ -113,6 +113,15 @@ def test_units_run_commands_that_exist(unit: Path) -> None:
     assert arguments[-2:] == ["--config", "/etc/qlm/qlm.yaml"]
 
 
+def test_the_unit_for_one_process_starts_without_the_addresses_of_servers() -> None:
+    page = (ROOT / "docs/deploy-single-machine.md").read_text("utf-8")
+    (name,) = re.findall(r"make it a service: `(\S+)` with `qlm serve` in its `ExecStart`", page)
+    unit = (EXAMPLES / name).read_text("utf-8")
+    # With a minus: systemd refuses to start a unit of which a file without one is missing.
+    assert re.findall(r"^EnvironmentFile=(.*)$", unit, re.MULTILINE) == ["-/etc/qlm/servers.env"]
+    assert "KillMode=mixed" in unit, "engines end after QLM has ended them"
+
+
 def test_the_example_of_one_machine_is_a_configuration() -> None:
     raw = yaml.safe_load((EXAMPLES / "qlm.yaml").read_text("utf-8"))
     servers = {"broker": "amqp://qlm:p@127.0.0.1:5672/%2F", "store": "redis://:p@127.0.0.1:6379/0"}

@@ -75,12 +75,21 @@ def _certain(first_s: float, step_s: float, requests: float, miss_weight_s: floa
     """Return the penalty of requests r = 1..n that end `first_s + r step_s` after their deadline."""
     low, high = 1.0, requests
     if step_s > 0.0:
-        low = min(max(math.floor((ON_TIME_S - first_s) / step_s) + 1.0, 1.0), requests + 1.0)
+        low = math.floor(_within((ON_TIME_S - first_s) / step_s, 0.0, requests)) + 1.0
     elif step_s < 0.0:
-        high = min(max(math.ceil((first_s - ON_TIME_S) / -step_s) - 1.0, 0.0), requests)
+        high = math.ceil(_within((first_s - ON_TIME_S) / -step_s, 1.0, requests + 1.0)) - 1.0
     elif first_s <= ON_TIME_S:
         high = 0.0
     return _surely_late(first_s, step_s, low, high, miss_weight_s)
+
+
+@njit(cache=True, nogil=True)
+def _within(number: float, least: float, most: float) -> float:
+    """Return the nearest number between two others, which fits the 64 bits that compiled code rounds to.
+
+    The time to a distant deadline over that between two requests may not.
+    """
+    return float(min(max(number, least), most))
 
 
 @njit(cache=True, nogil=True)
@@ -127,8 +136,8 @@ def normal_penalty(
         return _certain(first_s, step_s, requests, miss_weight_s)
     low, high = 1.0, requests
     if step_s > 0.0:
-        low = min(max(math.floor((-reach_s - first_s) / step_s), 1.0), requests)
-        high = min(max(math.ceil((reach_s - first_s) / step_s), 1.0), requests)
+        low = float(math.floor(_within((-reach_s - first_s) / step_s, 1.0, requests)))
+        high = float(math.ceil(_within((reach_s - first_s) / step_s, 1.0, requests)))
     total = _surely_late(first_s, step_s, high + 1.0, requests, miss_weight_s)
     uncertain = high - low + 1.0
     blocks = min(uncertain, REQUEST_BLOCKS_MAX)

@@ -182,6 +182,30 @@ def test_large_groups_cost_what_the_referee_says(requests: int) -> None:
     assert answer.lower_bound_s <= answer.penalty_s
 
 
+@pytest.mark.parametrize("var", [0.0, 1.0])
+@pytest.mark.parametrize("scenarios", [None, 6])
+def test_a_deadline_of_many_years_is_met_however_soon_one_request_follows_the_other(
+    var: float, scenarios: int | None
+) -> None:
+    group = PlannedGroup(
+        id=GroupId("g"),
+        model=ModelId("a"),
+        requests=1_000_000,
+        deadline_s=1e11,
+        time={"any": GroupTime(service=Normal(1e-3), tail=Normal(3.0, var))},
+    )
+    kind = Kind(
+        host_memory_bytes=10,
+        models={group.model: ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=5.0)},
+    )
+    at_home = Instance(id=InstanceId("home"), kind="any", busy=Normal(100.0), queue=(group.id,))
+    idle = Instance(id=InstanceId("idle"), kind="any")
+    problem = Problem(now_s=0.0, kinds={"any": kind}, instances=(at_home, idle), groups=(group,), move_s=5.0)
+    answer = solved(problem, scenarios)
+    assert answer.plan.queues == {"home": ("g",), "idle": ()}
+    assert answer.penalty_s == answer.lower_bound_s == 0.0
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e3, 1e6])
 def test_the_unit_of_time_does_not_matter(scale: float) -> None:
     problem = equal_groups(5, 2, deadlines_s=(12.0, 21.0, 25.0))

@@ -1,16 +1,16 @@
 """Incremental subgradient ascent of the Lagrangian dual, in compiled code; see `dual`."""
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, best_start, model_prices
 from qlm.planner.bound.isotonic import never_rising
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.refcounts import without_refcounts
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def ascend(
     c: Charges,
     edges: Floats,
@@ -73,7 +73,7 @@ def ascend(
     return _flattened(total / max(1, rounds), capacity), part
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _cheapest(
     c: Charges, g: int, edges: Floats, base: Floats, swaps: Floats, table: Floats
 ) -> tuple[int, float]:
@@ -93,7 +93,7 @@ def _cheapest(
     return best_k, best_s
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _flattened(base: Floats, capacity: Floats) -> Floats:
     flat = np.empty_like(base)
     for k in range(base.shape[0]):
@@ -101,7 +101,7 @@ def _flattened(base: Floats, capacity: Floats) -> Floats:
     return flat
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _adapt(part: Floats, used: Floats, loaded: Floats) -> None:
     """Raise the share of swaps that a model pays if it does more work than instances with it loaded can."""
     kinds, models, steps = part.shape

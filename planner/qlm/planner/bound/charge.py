@@ -7,9 +7,9 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Bools, Floats, Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.limits import ON_TIME_S
 
 ROUNDING: Final = 1e-9
@@ -79,7 +79,7 @@ class Charges(NamedTuple):
     promise_s: float
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def normal_terms(x: float, sd: float) -> tuple[float, float, float]:
     """Return, for X ~ N(x, sd^2), P(X > 0), its integral E[max(0, X)] over x, and the integral of that.
 
@@ -98,7 +98,7 @@ def normal_terms(x: float, sd: float) -> tuple[float, float, float]:
     return miss, x * miss + density, 0.5 * ((x * x + sd * sd) * miss + x * density)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def least_terms(x: float, low: float, high: float) -> tuple[float, float, float, float]:
     """Return lower bounds for sd between `low` and `high`: P, its integral, E, and the integral of E.
 
@@ -111,7 +111,7 @@ def least_terms(x: float, low: float, high: float) -> tuple[float, float, float,
     return miss, (low - high) * _DENSITY + integral, late_s, late_integral
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s: float) -> float:
     """Return an upper bound on the variance of group g, late by up to `late_s` on type k from `start_s`.
 
@@ -124,7 +124,7 @@ def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s:
     return own_most(c, k, g, left_s, last, late_s) + shared_most(c, k, g, left_s, last, late_s)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def shared_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: float) -> float:
     """Return an upper bound on the part by errors that groups share, after `left_s` of predecessors."""
     var = 0.0
@@ -137,7 +137,7 @@ def shared_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: f
     return float(min(var, c.shared_most[k]))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def own_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: float) -> float:
     """Return an upper bound on the part by own variances, after `left_s` of predecessors."""
     if last:
@@ -155,7 +155,7 @@ def own_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: floa
     return float(var)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
     """Return the least penalty, its move included, of a group with a mean start in [`start_s`, `until_s`].
 

@@ -11,13 +11,13 @@ from typing import Final
 
 import highspy
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, charge_table, model_prices, price_until, step_of, totals
 from qlm.planner.bound.grid import edges_until
 from qlm.planner.bound.relaxation import Relaxation
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.quiet_highs import quiet_highs
 
 START_GROWTH: Final = 0.005
@@ -119,7 +119,7 @@ class _Master:
         )
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def cheapest_columns(
     c: Charges, starts: Floats, edges: Floats, prices: Floats, table: Floats
 ) -> tuple[Floats, Ints]:

@@ -8,10 +8,10 @@ the instance and its share of swaps. All times are seconds.
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats
 from qlm.planner.bound.charge import Charges, charge
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.refcounts import without_refcounts
 
 NEVER: Final = np.inf
@@ -22,7 +22,7 @@ _HALVINGS: Final = 12
 _STACK: Final = _HALVINGS + 3
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def charge_table(c: Charges, edges: Floats) -> Floats:
     """Return charges by step of starts, the last behind all edges; inf before `first_s`; (K, G, J + 1)."""
     c, edges = without_refcounts((c, edges))
@@ -40,7 +40,7 @@ def charge_table(c: Charges, edges: Floats) -> Floats:
     return table
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def model_prices(base: Floats, shares: Floats) -> Floats:
     """Return the prices of each model, swaps included; (K, M, J).
 
@@ -60,7 +60,7 @@ def model_prices(base: Floats, shares: Floats) -> Floats:
     return prices
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def capacity_value(base: Floats, shares: Floats, capacity: Floats, loaded: Floats) -> float:
     """Return the value of all capacity: its price, and that of work that needs no swap."""
     kinds, models, steps = shares.shape
@@ -77,7 +77,7 @@ def capacity_value(base: Floats, shares: Floats, capacity: Floats, loaded: Float
     return worth
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def totals(prices: Floats, edges: Floats) -> Floats:
     """Return the price of an instance from now until each edge; (K, M, J + 1)."""
     kinds, models, steps = prices.shape
@@ -89,7 +89,7 @@ def totals(prices: Floats, edges: Floats) -> Floats:
     return until
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def step_of(edges: Floats, at_s: float) -> int:
     """Return the step that contains a time; the number of steps if it is behind the last."""
     low, high = 0, len(edges) - 1
@@ -104,7 +104,7 @@ def step_of(edges: Floats, at_s: float) -> int:
     return low
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> float:
     """Return the price of an instance from now until some time; arguments are rows of one type."""
     j = step_of(edges, at_s)
@@ -113,7 +113,7 @@ def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> fl
     return float(until[j] + prices[j] * (at_s - edges[j]))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def best_start(
     c: Charges, k: int, g: int, edges: Floats, prices: Floats, until: Floats, row: Floats
 ) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def best_start(
     return best, best_s
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) -> float:
     """Return the sum of least charges and prices over the tabulated starts: an estimate of `proven_value`."""
     c, edges, prices, table = without_refcounts((c, edges, prices, table))
@@ -152,7 +152,7 @@ def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) ->
     return value
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def least_cost(
     c: Charges,
     k: int,
@@ -204,7 +204,7 @@ def least_cost(
     return float(least)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def proven_value(c: Charges, edges: Floats, prices: Floats, table: Floats, tolerance: float) -> float:
     """Return a lower bound on the sum of least charges and prices over all starts.
 

@@ -1,12 +1,12 @@
 """Isotonic regression: non-increasing prices nearest to given ones."""
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats
+from qlm.planner.compiling.compiled import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def never_rising(values: Floats, weights: Floats) -> Floats:
     """Return the non-increasing sequence nearest to `values` in weighted least squares.
 

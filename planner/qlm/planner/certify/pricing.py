@@ -9,9 +9,9 @@ docs/planner-certificate.md proves that.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.refcounts import without_refcounts
 
 UNMARKED = -1
@@ -67,13 +67,13 @@ class Space(NamedTuple):
     leave: Floats
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def with_mark(marks: int, mark: int) -> int:
     """Add a mark, if it is one."""
     return marks if mark < 0 else marks | (1 << mark)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def arrival(track: Track, at: int, model: int, marks: int, last: int) -> int:
     """Return the step at which a model is loaded that is begun to be loaded at a step."""
     first = at + track.first[model]
@@ -84,7 +84,7 @@ def arrival(track: Track, at: int, model: int, marks: int, last: int) -> int:
     return int(min(last, again if marks >> mark & 1 else first))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def cost_with(
     track: Track, charges: Floats, prices: Floats, space: Space, at: int, m: int, marks: int, i: int
 ) -> float:
@@ -100,7 +100,7 @@ def cost_with(
     return float(charges[track.level[marks], at, i] + track.moves_s[i] - prices[i] + rest)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def cheapest_queue(track: Track, charges: Floats, prices: Floats, space: Space) -> float:
     """Fill the work space, and return the least reduced cost of a queue; at most 0, that of an empty one.
 
@@ -129,7 +129,7 @@ def cheapest_queue(track: Track, charges: Floats, prices: Floats, space: Space) 
     return first_value(track, space, last)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _fill_leave(track: Track, space: Space, at: int, last: int) -> None:
     """Write the least reduced costs from a step on with a model just unloaded."""
     models = len(track.begins) - 1
@@ -143,7 +143,7 @@ def _fill_leave(track: Track, space: Space, at: int, last: int) -> None:
             space.leave[at, m, marks] = best
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def first_value(track: Track, space: Space, last: int) -> float:
     """Return the least reduced cost of a queue, from the filled work space."""
     best = 0.0

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Bools, Floats, Ints
 from qlm.planner.certify.pricing import Space, Track, arrival, cost_with, first_value, with_mark
+from qlm.planner.compiling.compiled import compiled
 
 NOWHERE = -1
 
@@ -25,7 +25,7 @@ class Found(NamedTuple):
     cost_s: float
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) -> Found:
     """Trace the cheapest queue back after `cheapest_queue`, with the same arguments."""
     last, models = charges.shape[1] - 1, len(track.begins) - 1
@@ -59,7 +59,7 @@ def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) ->
     return Found(order[:size].copy(), cheats, cost_s)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _first_state(track: Track, space: Space, last: int) -> tuple[int, int, int]:
     """Return the step, the model and the marks with which the cheapest queue begins; no model if empty."""
     value = first_value(track, space, last)
@@ -74,7 +74,7 @@ def _first_state(track: Track, space: Space, last: int) -> tuple[int, int, int]:
     return last, NOWHERE, 0
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _next_group(
     track: Track, charges: Floats, prices: Floats, space: Space, at: int, m: int, marks: int
 ) -> int:
@@ -84,7 +84,7 @@ def _next_group(
     return NOWHERE
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _next_model(track: Track, space: Space, at: int, m: int, marks: int, last: int) -> tuple[int, int]:
     """Return the model that is loaded next, and when; none if the queue ends here."""
     if at >= last:

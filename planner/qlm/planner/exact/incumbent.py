@@ -3,10 +3,10 @@
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Ints
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.exact.lanes import Lane, Lanes
 from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
 from qlm.planner.problem import Problem
@@ -89,7 +89,7 @@ class _Search:
         return float(_queue_cost(self._lane[i], np.array(queue, dtype=np.int64)))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _queue_cost(lane: Lane, queue: Ints) -> float:
     """Return the mean penalty of a queue over scenarios."""
     clock_s = lane.busy_s.copy()

@@ -10,9 +10,9 @@ are left. Where host memory never evicts (`Lane.evicts`), what sleeps depends on
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.exact.lanes import Lane
 from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
@@ -82,7 +82,7 @@ def empty_labels(lane: Lane, labels_max: int) -> Labels:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, steps_max: int) -> bool:
     """Label all sets of groups that a queue of this lane can have.
 
@@ -115,7 +115,7 @@ def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, step
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _possible(lane: Lane, mask: int) -> bool:
     """Return True if all groups of the set run here, and of equal groups the first are in it."""
     for g in range(len(lane.model)):
@@ -126,7 +126,7 @@ def _possible(lane: Lane, mask: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _may_end(lane: Lane, mask: int, group: int) -> bool:
     """Return True if the group can be the last of the set, by priorities and the order of equal groups."""
     if not mask >> group & 1:
@@ -137,7 +137,7 @@ def _may_end(lane: Lane, mask: int, group: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _tiers_before(lane: Lane, mask: int, tiers: Ints) -> None:
     """Write the tiers of all models behind a set of groups, if none is evicted."""
     for m in range(len(tiers)):
@@ -149,7 +149,7 @@ def _tiers_before(lane: Lane, mask: int, tiers: Ints) -> None:
             tiers[lane.model[g]] = lane.sleeps_in[lane.model[g]]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _recall(lane: Lane, labels: Labels, label: int) -> None:
     """Begin the last row of what sleeps with that of a label; -1 for the one at first."""
     scratch = labels.asleep.shape[1] - 1
@@ -159,7 +159,7 @@ def _recall(lane: Lane, labels: Labels, label: int) -> None:
         copy_row(labels.asleep, 0, label, labels.asleep, 0, scratch)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _swap_after(lane: Lane, labels: Labels, loaded: int, model: int, tiers: Ints) -> float:
     """Return the time of a swap, 0 to the same model, and change the last row of what sleeps."""
     if loaded == model:
@@ -172,7 +172,7 @@ def _swap_after(lane: Lane, labels: Labels, loaded: int, model: int, tiers: Ints
     return float(swap_s(lane, loaded, model, tier))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _rank(lane: Lane, mask: int, group: int) -> int:
     """Return the number of groups of the set that are alike in time."""
     rank = 0
@@ -182,7 +182,7 @@ def _rank(lane: Lane, mask: int, group: int) -> int:
     return rank
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _end_with(
     lane: Lane, labels: Labels, mask: int, group: int, tiers: Ints, cutoff_s: float, steps_max: int
 ) -> bool:
@@ -216,7 +216,7 @@ def _end_with(
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _add(
     lane: Lane,
     labels: Labels,
@@ -263,20 +263,20 @@ def _add(
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _remember(lane: Lane, labels: Labels, label: int) -> None:
     """Keep the last row of what sleeps for a label."""
     if lane.evicts:
         copy_row(labels.asleep, 0, labels.asleep.shape[1] - 1, labels.asleep, 0, label)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _normal_steps(lane: Lane, group: int) -> int:
     """Return the work of an expected penalty, in scenario steps."""
     return COMPARE_STEPS * int(min(lane.requests[group], REQUEST_BLOCKS_MAX))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _no_later(lane: Lane, one_s: Floats, other_s: Floats) -> bool:
     if not lane.sampled:  # a miss may be likelier or not when the variance is larger
         for k in range(1, len(one_s)):
@@ -289,7 +289,7 @@ def _no_later(lane: Lane, one_s: Floats, other_s: Floats) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _keep_best(labels: Labels, mask: int) -> None:
     best = -1
     for g in range(labels.head.shape[1]):

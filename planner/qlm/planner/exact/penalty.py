@@ -3,9 +3,8 @@
 import math
 from typing import Final
 
-from numba import njit
-
 from qlm.planner.arrays import Floats
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.exact.lanes import Lane
 from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.limits import ON_TIME_S
@@ -17,7 +16,7 @@ _SQRT_HALF: Final = math.sqrt(0.5)
 _DENSITY_0: Final = 1.0 / math.sqrt(2.0 * math.pi)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def group_penalty(lane: Lane, group: int, rank: int, start_s: Floats) -> float:
     """Return the mean penalty of a group.
 
@@ -33,7 +32,7 @@ def group_penalty(lane: Lane, group: int, rank: int, start_s: Floats) -> float:
     return promised_penalty(lane, group, rank, start_s, 0.0, cost_s)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def promised_penalty(
     lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, cost_s: float
 ) -> float:
@@ -49,7 +48,7 @@ def promised_penalty(
     return float(max(cost_s, promised_s))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _weighed(
     lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, miss_weight_s: float
 ) -> float:
@@ -70,7 +69,7 @@ def _weighed(
     return total / len(start_s)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _certain(first_s: float, step_s: float, requests: float, miss_weight_s: float) -> float:
     """Return the penalty of requests r = 1..n that end `first_s + r step_s` after their deadline."""
     low, high = 1.0, requests
@@ -83,7 +82,7 @@ def _certain(first_s: float, step_s: float, requests: float, miss_weight_s: floa
     return _surely_late(first_s, step_s, low, high, miss_weight_s)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _within(number: float, least: float, most: float) -> float:
     """Return the nearest number between two others, which fits the 64 bits that compiled code rounds to.
 
@@ -92,14 +91,14 @@ def _within(number: float, least: float, most: float) -> float:
     return float(min(max(number, least), most))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _surely_late(first_s: float, step_s: float, low: float, high: float, miss_weight_s: float) -> float:
     """Return the penalty of requests r = low..high, all late."""
     late = max(high - low + 1.0, 0.0)
     return late * (first_s + miss_weight_s) + step_s * 0.5 * (low + high) * late
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def normal_penalty(
     lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, miss_weight_s: float
 ) -> float:
@@ -150,7 +149,7 @@ def normal_penalty(
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _expected(mean_s: float, var: float, var_most: float, miss_weight_s: float) -> float:
     """Return E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(mean_s, var), P at the lower of two values."""
     late_s, missed = max(mean_s, 0.0), 1.0 if mean_s > ON_TIME_S else 0.0
@@ -163,21 +162,21 @@ def _expected(mean_s: float, var: float, var_most: float, miss_weight_s: float) 
     return late_s + miss_weight_s * missed
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def delay(lane: Lane, start_s: Floats, seconds: float) -> None:
     """Delay a start by a certain time, in place."""
     for k in range(len(start_s) if lane.sampled else 1):
         start_s[k] += seconds
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def add_time(start_s: Floats, times_s: Floats, time_class: int, rank: int) -> None:
     """Delay a start by one of the times of a set of groups, (C, R, K), in place."""
     for k in range(len(start_s)):
         start_s[k] += times_s[time_class, rank, k]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def swap_s(lane: Lane, loaded: int, model: int, tier: int) -> float:
     """Return the time of a swap to a model that sleeps in a tier."""
     unload_s = lane.unload_s[loaded] if loaded >= 0 else 0.0

@@ -1,7 +1,6 @@
 """Times and shared errors along the queues of the fast planner."""
 
-from numba import njit
-
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.fast.data import (
     BEGIN,
     CLASS,
@@ -19,7 +18,7 @@ from qlm.planner.fast.data import (
 from qlm.planner.swapping.compiled import tier_of
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def tier_if_fits(data: Data, instance: int, asleep: int, model: int) -> int:
     """Return the tier of a model that is not awake, where all models fit into host memory.
 
@@ -34,7 +33,7 @@ def tier_if_fits(data: Data, instance: int, asleep: int, model: int) -> int:
     return int(data.first_tier[instance, model])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def sleeping_tier(data: Data, queues: Queues, instance: int, place: int, model: int) -> int:
     """Return the tier of a model that is not awake before a place of a queue."""
     asleep = queues.memory_at[instance, place]
@@ -43,7 +42,7 @@ def sleeping_tier(data: Data, queues: Queues, instance: int, place: int, model: 
     return tier_of(queues.memory, instance, asleep, model)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def swap_time(
     data: Data, instance: int, tier: int, before: int, loaded: int, model: int, speed_sum: float
 ) -> tuple[float, float, float]:
@@ -74,7 +73,7 @@ def swap_time(
     return swap_s, var, speed_sd
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def class_sum(data: Data, queues: Queues, candidates: Candidates, side: int, place: int, cls: int) -> float:
     """Return the standard deviation of the clock before a place of a candidate by the error of a class.
 

@@ -3,9 +3,8 @@
 Both take groups in a given order, and write them into empty queues.
 """
 
-from numba import njit
-
 from qlm.planner.arrays import Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.fast.clock import sleeping_tier, swap_time
 from qlm.planner.fast.data import (
     BEGIN,
@@ -30,7 +29,7 @@ from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue
 from qlm.planner.refcounts import without_refcounts
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def fill_all(data: Data, queues: Queues, candidates: Candidates, order: Ints, ends: Ints) -> None:
     """Fill each queue.
 
@@ -51,7 +50,7 @@ def fill_all(data: Data, queues: Queues, candidates: Candidates, order: Ints, en
         set_queue(data, queues, candidates)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def append_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) -> bool:
     """Append groups, in this order, to the queue where each ends first (list scheduling).
 
@@ -80,7 +79,7 @@ def append_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) 
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
     """Return when an appended group would end, plus the price of its move; `INFEASIBLE` if it cannot run."""
     work, kind, end = data.work, data.fleet[instance, KIND], queues.length[instance]
@@ -96,7 +95,7 @@ def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
     return INFEASIBLE if work[kind, group, SERVICE] == CANNOT_RUN else end_s
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def insert_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) -> bool:
     """Insert groups, in this order, where each adds the least cost (cheapest insertion).
 
@@ -128,7 +127,7 @@ def insert_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) 
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _best_place(
     data: Data, queues: Queues, candidates: Candidates, instance: int, group: int, best: float
 ) -> tuple[int, float]:

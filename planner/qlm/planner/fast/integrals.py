@@ -4,9 +4,9 @@ import math
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.limits import ON_TIME_S
 
 CERTAIN_SD: Final = 6.5
@@ -54,13 +54,13 @@ def _integrals(z: float) -> tuple[float, float, float]:
 _INTEGRALS: Final = _integrals_table()
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _below(z: float) -> float:
     """Return the standard normal distribution function at z."""
     return 0.5 * math.erfc(-z * _SQRT_HALF)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def request_penalty(late_s: float, var: float, miss_weight_s: float) -> float:
     """Return the penalty of one request: E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(late_s, var)."""
     if var <= 0.0:
@@ -71,7 +71,7 @@ def request_penalty(late_s: float, var: float, miss_weight_s: float) -> float:
     return late_s * above + sd * _DENSITY_0 * math.exp(-0.5 * z * z) + miss_weight_s * above
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def part_penalty(from_s: float, to_s: float, sd: float, miss_weight_s: float) -> float:
     """Integrate the penalty over mean lateness, with one positive standard deviation."""
     per_cell = _CELLS_PER_SD / sd

@@ -4,9 +4,9 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from qlm.planner.arrays import Floats
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.fast.integrals import CERTAIN_SD, part_penalty, request_penalty
 from qlm.planner.limits import ON_TIME_S
 
@@ -95,7 +95,7 @@ def integrated(requests: Floats, service_s: Floats, service_var: Floats) -> tupl
     return from_var, to_var, least_var
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def summed_penalty(
     requests: float,
     late_s: float,
@@ -131,7 +131,7 @@ def summed_penalty(
     return total
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def group_penalty(
     group: GroupWork, late_s: float, var: float, miss_weight_s: float, cross_var: float
 ) -> float:
@@ -180,7 +180,7 @@ def group_penalty(
     return group.requests * group.service_rate * whole_s
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def promised_penalty(
     group: GroupWork,
     late_s: float,
@@ -208,7 +208,7 @@ def promised_penalty(
     return float(whole_s - promise_s * allowed)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def special_penalty(
     requests: float,
     late_s: float,
@@ -260,7 +260,7 @@ def special_penalty(
     return requests * cost
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _stepped_penalty(
     requests: float,
     late_s: float,
@@ -291,7 +291,7 @@ def _stepped_penalty(
     return cost + missed * (late_s + step_s * 0.5 * (late + requests) + miss_weight_s)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _parted_penalty(
     requests: float,
     late_s: float,
@@ -311,7 +311,7 @@ def _parted_penalty(
     return requests / service_s * cost
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _whole_penalty(from_s: float, to_s: float, sd: float, miss_weight_s: float) -> float:
     """Integrate as `part_penalty` does; the standard deviation may be 0."""
     if sd > NO_VARIANCE_RATIO * (to_s - from_s):
@@ -320,7 +320,7 @@ def _whole_penalty(from_s: float, to_s: float, sd: float, miss_weight_s: float) 
     return max(0.0, to_s - first_s) * (0.5 * (first_s + to_s) + miss_weight_s)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _certain_penalty(requests: float, late_s: float, service_s: float, miss_weight_s: float) -> float:
     """Return the penalty without any variance: request r ends late_s + (r/n) service_s after the deadline."""
     step_s = service_s / requests

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from numba import njit
-
 from qlm.planner.arrays import Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.fast.clock import class_sum, sleeping_tier, swap_time, tier_if_fits
 from qlm.planner.fast.data import (
     ALLOWED,
@@ -54,7 +53,7 @@ from qlm.planner.swapping.compiled import copy_row, swap_models, tier_of
 INFEASIBLE: Final = 1e300
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def cost_at(
     data: Data,
     instance: int,
@@ -108,7 +107,7 @@ def cost_at(
     return cost + penalty
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def chains_hold(traits: Ints, queue: Ints, groups: Ints, span: Ints, side: int) -> bool:
     """Return True if the groups at [BEGIN, SAME) of a candidate keep the order of their chains.
 
@@ -135,7 +134,7 @@ def chains_hold(traits: Ints, queue: Ints, groups: Ints, span: Ints, side: int) 
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _forbidden(data: Data, kind: int, before: int, group: int) -> bool:
     """Return True if a group cannot run there, or its priority forbids to follow another."""
     if before >= 0 and data.traits[before, PRIORITY] > data.traits[group, PRIORITY]:
@@ -143,7 +142,7 @@ def _forbidden(data: Data, kind: int, before: int, group: int) -> bool:
     return bool(data.work[kind, group, SERVICE] < 0.0)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _copy_memory(queues: Queues, candidates: Candidates, side: int, place: int, asleep: int) -> int:
     """Copy what sleeps before a place, for a swap there to change it; return its new row."""
     begin, instance = candidates.span[side, BEGIN], candidates.span[side, INSTANCE]
@@ -154,7 +153,7 @@ def _copy_memory(queues: Queues, candidates: Candidates, side: int, place: int, 
     return place + 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _swap_memory(
     data: Data,
     queues: Queues,
@@ -180,7 +179,7 @@ def _swap_memory(
     return tier, asleep
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def evaluate(
     data: Data, queues: Queues, candidates: Candidates, side: int, most: float, strict: bool
 ) -> float:
@@ -248,7 +247,7 @@ def evaluate(
     return cost if cost <= most else INFEASIBLE
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def accept(queues: Queues, candidates: Candidates, side: int) -> None:
     """Make an evaluated candidate the queue of its instance."""
     instance, begin, end = (
@@ -278,14 +277,14 @@ def accept(queues: Queues, candidates: Candidates, side: int) -> None:
         queues.state[instance, place, REST] = rest_s
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def set_queue(data: Data, queues: Queues, candidates: Candidates) -> None:
     """Make the first candidate the queue of its instance, whatever it costs."""
     evaluate(data, queues, candidates, 0, INFEASIBLE, False)
     accept(queues, candidates, 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def true_cost(data: Data, queues: Queues) -> tuple[float, float, float]:
     """Return the penalty of all queues, summed request by request, completion cost, and price of promises."""
     work, traits, fleet, prices = data.work, data.traits, data.fleet, data.prices

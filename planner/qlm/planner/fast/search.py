@@ -9,9 +9,8 @@ rejected as soon as these cost more than the acceptance threshold.
 import math
 from typing import Final
 
-from numba import njit
-
 from qlm.planner.arrays import Ints
+from qlm.planner.compiling.compiled import compiled
 from qlm.planner.fast.data import (
     BEGIN,
     COST,
@@ -32,7 +31,7 @@ from qlm.planner.refcounts import without_refcounts
 _MOVES_PER_TEMPERATURE: Final = 64
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _random_bits(state: Ints) -> int:
     """Return 31 random bits: the high half of Marsaglia's 64-bit xorshift; its state is never 0."""
     bits: int = state[0]
@@ -43,17 +42,17 @@ def _random_bits(state: Ints) -> int:
     return (bits >> 33) & 0x7FFFFFFF
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _random_below(state: Ints, bound: int) -> int:
     return (_random_bits(state) * bound) >> 31
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _random_unit(state: Ints) -> float:
     return (_random_bits(state) + 1.0) / 2147483648.0
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _choose_group(data: Data, queues: Queues, random: Ints, moves: Neighborhood) -> int:
     group: int = data.peers[_random_below(random, len(data.peers))]
     if _random_below(random, 100) < moves.costly_percent:
@@ -66,7 +65,7 @@ def _choose_group(data: Data, queues: Queues, random: Ints, moves: Neighborhood)
     return group
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _choose_target(
     data: Data, queues: Queues, random: Ints, moves: Neighborhood, group: int
 ) -> tuple[int, int]:
@@ -84,7 +83,7 @@ def _choose_target(
     return instance, _random_below(random, queues.length[instance] + 1)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _run_end(data: Data, queues: Queues, instance: int, begin: int, groups_max: int) -> int:
     """Return the place after the run of one model at `begin`, cut at `groups_max` groups."""
     model = data.traits[queues.queue[instance, begin], MODEL]
@@ -95,7 +94,7 @@ def _run_end(data: Data, queues: Queues, instance: int, begin: int, groups_max: 
     return end
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _propose_relocation(
     queues: Queues, candidates: Candidates, instance: int, begin: int, end: int, to: int
 ) -> int:
@@ -121,7 +120,7 @@ def _propose_relocation(
     return 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _propose_exchange(
     queues: Queues, candidates: Candidates, one: int, begin: int, end: int, two: int, start: int, stop: int
 ) -> int:
@@ -145,7 +144,7 @@ def _propose_exchange(
     return 2
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _propose_move(
     data: Data, queues: Queues, candidates: Candidates, random: Ints, moves: Neighborhood
 ) -> int:
@@ -168,7 +167,7 @@ def _propose_move(
     return _propose_exchange(queues, candidates, one, begin, end, two, to, stop)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def anneal(
     data: Data,
     queues: Queues,

@@ -8,10 +8,10 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from qlm.planner.arrays import COLD, Bools, Floats, Ints, ProblemArrays, row_major
+from qlm.planner.compiling.compiled import compiled
 
 Rows = NDArray[np.int16]
 
@@ -110,7 +110,7 @@ def tiers_if_fits(memory: Memory) -> Ints:
     return np.where(memory.saves_s.max(axis=2) > 0.0, best, COLD).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def tier_of(rows: Rows, one: int, at: int, model: int) -> int:
     """Return the tier of a model that is not awake, by a row; (any, any, size)."""
     for place in range(rows.shape[2]):
@@ -122,7 +122,7 @@ def tier_of(rows: Rows, one: int, at: int, model: int) -> int:
     return COLD
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def copy_row(source: Rows, one: int, at: int, target: Rows, other: int, to: int) -> None:
     """Copy a row."""
     for place in range(source.shape[2]):
@@ -132,7 +132,7 @@ def copy_row(source: Rows, one: int, at: int, target: Rows, other: int, to: int)
             break
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def equal_rows(rows: Rows, one: int, at: int, other: int) -> bool:
     """Return True if two rows of one block are equal."""
     for place in range(rows.shape[2]):
@@ -143,7 +143,7 @@ def equal_rows(rows: Rows, one: int, at: int, other: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def swap_models(memory: Memory, rows: Rows, one: int, at: int, kind: int, old: int, new: int) -> None:
     """Put a model to sleep and wake another, in place, as `asleep_after` does.
 

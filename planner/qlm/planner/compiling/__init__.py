@@ -1,0 +1,1 @@
+"""Compilation of the planner's functions."""

@@ -143,6 +143,14 @@ def test_what_the_points_do_not_identify_is_named(grid: list[Row], named: set[st
     assert (fitted.iteration.kv_mixed_ms is None) == ("kv_mixed_ms" in named)
 
 
+def test_where_iterations_with_both_leave_kv_mixed_open_all_is_fitted_as_if_it_were_kv() -> None:
+    truth = replace(KNOWN, kv_mixed_ms=None)
+    grid: list[Row] = [(1, n, 0, 32, 2000) for n in (128, 1024) for _ in range(3)]
+    fitted = fit_iteration(timed(truth, DECODES + grid))
+    assert "kv_mixed_ms" in fitted.fit.unidentified
+    assert fitted.fit.error_max < 0.01
+
+
 def test_memory_bandwidth_bounds_the_time_per_token_of_context_and_the_floor() -> None:
     # 131072 bytes at 2 TB/s: 6.55e-5 ms, at half of it 1.31e-4 ms.
     physics = Physics.of(kv_bytes_per_token=131072, weights_bytes=16e9, bandwidth_bytes_per_s=2e12)

@@ -53,6 +53,13 @@ class Columns:
             ms=np.array([p.ms for p in points], dtype=np.float64),
         )
 
+    def with_one_kv(self) -> "Columns":
+        """Return the columns for a profile without `kv_mixed_ms`: beside prompts `kv_ms` counts."""
+        others, kv, mixed = self.others.copy(), OTHERS.index("kv_ms"), OTHERS.index("kv_mixed_ms")
+        others[:, kv] += others[:, mixed]
+        others[:, mixed] = 0.0
+        return Columns(tokens=self.tokens, others=others, ms=self.ms)
+
 
 def segments(tokens: FloatArray, knots: Sequence[float]) -> FloatArray:
     """Return the tokens of each iteration that lie between a knot and the next, shape (points, knots)."""

@@ -79,9 +79,11 @@ def fit_iteration(points: Sequence[FitPoint], physics: Physics | None = None) ->
     checked = FitPoints(points=tuple(points), error_mean=0.0, error_max=0.0).points
     columns = Columns.of(split(checked)[0])
     lost = unidentified(columns)
+    has_mixed = "kv_mixed_ms" not in lost
+    columns = columns if has_mixed else columns.with_one_kv()
     bounds = _bounds(columns, lost, physics or Physics())
     solution = find_kinks(columns, bounds)
-    iteration = _iteration(solution, has_mixed="kv_mixed_ms" not in lost)
+    iteration = _iteration(solution, has_mixed=has_mixed)
     fit = judge(iteration, checked, ("host_ms", *lost))
     return Fitted(iteration=iteration, fit=fit, at_limit=_at_limit(solution, bounds, lost))
 

@@ -71,7 +71,7 @@ async def open_backends(
     store = RedisStore(config.store, clock, prefix=config.key_prefix, limits=store_limits(config))
     stack.push_async_callback(store.close)
     await store.incarnation()
-    if warnings := await store.warnings():
+    if warnings := await store.setting_warnings():
         raise ConfigError("; ".join(warnings))
     settings = _rabbit_settings(config)
     servers = _servers(config, store, settings, stack)

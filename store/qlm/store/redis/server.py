@@ -1,4 +1,4 @@
-"""The Redis server: settings that the promises of the store depend on, and leaving one that is no primary."""
+"""The Redis server: what operators must know of it, and leaving one that is no primary."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -41,4 +41,14 @@ async def eviction_warnings(client: Redis, address: str) -> Sequence[str]:
     return (
         f"Redis at {address} drops keys when it has {memory_max_bytes} bytes: maxmemory-policy is {policy}; "
         f"expected {_SAFE_POLICY}, since requests and their output would be lost",
+    )
+
+
+def aside_warnings(count: bytes | None, prefix: str, address: str) -> Sequence[str]:
+    """Return a sentence if keys were set aside within a day, since another program wrote over them."""
+    if count is None:
+        return ()
+    return (
+        f"Redis at {address} had {count.decode()} keys of another type than QLM writes, which count as lost; "
+        f"they are kept for a day as {prefix}aside:*. Does another program write keys with this prefix?",
     )

@@ -28,6 +28,8 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `ends` (sorted set like `drops`: ends of which other programs are to be notified, by the time at which
   they are due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too
   many; it expires a day after the last of them).
+* `aside:<key>` (expires after a day): a key `<key>` of these that held another type than it should, and
+  counts as lost since; `aside` (number that expires with the last one): how many there were.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),
@@ -75,7 +77,7 @@ from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.reads import RedisReads
 from qlm.store.redis.scripts import Scripts
-from qlm.store.redis.server import PrimaryClient, eviction_warnings
+from qlm.store.redis.server import PrimaryClient, aside_warnings, eviction_warnings
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0
@@ -149,8 +151,13 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
     async def probe(self) -> None:
         await self._scripts.run("probe")
 
-    async def warnings(self) -> Sequence[str]:
+    async def setting_warnings(self) -> Sequence[str]:
+        """Return those of the warnings that are about settings of the server."""
         return await eviction_warnings(self._client, self._address)
+
+    async def warnings(self) -> Sequence[str]:
+        set_aside = await self._read("aside")
+        return (*await self.setting_warnings(), *aside_warnings(set_aside, self._prefix, self._address))
 
     # requests
 

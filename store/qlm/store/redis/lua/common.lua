@@ -5,10 +5,32 @@ local TTL_MS, RESULTS_MAX, EVENTS_MAX = ARGV[5], tonumber(ARGV[6]), tonumber(ARG
 local LENGTHS_WINDOW, EVENTS_WAITING_MAX = tonumber(ARGV[8]), tonumber(ARGV[9])
 local FIRST = 10 -- index of the first argument of the script itself
 local TIME_DIGITS, TOKEN_BYTES = 20, 4
-local call = redis.call
+local ASIDE, ASIDE_MS = PREFIX .. 'aside', 86400000 -- for a day
 
 local function key(kind, name)
   return PREFIX .. kind .. ':' .. name
+end
+
+-- Set aside a key of one request, class, group or instance that holds another type: another program wrote it.
+local function set_aside(name)
+  local kept = ASIDE .. ':' .. string.sub(name, #PREFIX + 1)
+  redis.call('RENAME', name, kept)
+  redis.call('PEXPIRE', kept, ASIDE_MS)
+  redis.call('INCR', ASIDE)
+  redis.call('PEXPIRE', ASIDE, ASIDE_MS)
+end
+
+-- Call a command. What one of those keys held counts as lost: in a script that many requests share, one of them
+-- would cost all of these what they ask for.
+local function call(command, name, ...)
+  local answer = redis.pcall(command, name, ...)
+  if type(answer) ~= 'table' or not answer.err then
+    return answer
+  end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) and string.find(name, ':', #PREFIX + 1, true) then
+    set_aside(name)
+  end
+  return redis.call(command, name, ...) -- again, since it raises what Redis says
 end
 
 local INCARNATION = call('GET', PREFIX .. 'incarnation')
@@ -260,11 +282,15 @@ end
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
   'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify', 'incarnation' }
+local ROW_ALWAYS = 5 -- the first of them are in every row
 
+-- Return the row of a request; nil if there is none, or one that lacks what every row has.
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
-  if not values[1] then
-    return nil
+  for i = 1, ROW_ALWAYS do
+    if not values[i] then
+      return nil
+    end
   end
   local row = { id = id }
   for i, field in ipairs(ROW) do

@@ -118,12 +118,18 @@ async def test_a_worker_that_ends_or_hangs_is_replaced_and_takes_nothing_else_wi
     assert said in running.log_file.read_text()
 
 
-async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(running: QlmProcess) -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_workers_end_with_their_owner_and_answers_go_on_with_the_next(
+    running: QlmProcess, hangs: bool
+) -> None:
+    """One that hangs would keep the port, and the connections that the system gives to it."""
     await until(lambda: len(workers_of(running.pid)) == 2, LIMIT_S)
-    readers = [Reader(running.url, n) for n in range(100, 104)]
+    readers = [Reader(running.url, n + 100 * hangs) for n in range(100, 104)]
     reading = [asyncio.create_task(reader.read()) for reader in readers]
     await until(lambda: all(reader.offset > 10 for reader in readers), LIMIT_S)
     workers = workers_of(running.pid)
+    if hangs:
+        os.kill(min(workers, key=open_files), signal.SIGSTOP)
     os.kill(running.pid, signal.SIGKILL)
     await until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in workers), LIMIT_S)
     running.kill()

@@ -1,6 +1,7 @@
 """Requests over HTTP that nobody waits for."""
 
 import httpx
+import pytest
 
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
@@ -23,6 +24,18 @@ async def test_an_asynchronous_request_is_answered_later(
     assert (done["status"], done["outcome"]) == ("ended", "stop")
     assert done["response"]["choices"][0]["message"]["content"] == ANSWER
     assert done["response"]["object"] == "chat.completion"
+
+
+@pytest.mark.parametrize(
+    "preferences", [("wait=10", "respond-async"), ("handling=strict", "a, Respond-Async")]
+)
+async def test_preferences_may_come_in_several_header_lines(
+    url: str, http: httpx.AsyncClient, preferences: tuple[str, ...]
+) -> None:
+    """RFC 7240: as if they were one list."""
+    lines = [("prefer", each) for each in preferences]
+    made = await http.post(f"{url}/v1/chat/completions", json=CHAT, headers=lines)
+    assert (made.status_code, made.headers["preference-applied"]) == (202, "respond-async")
 
 
 async def test_an_asynchronous_request_is_stopped_at_its_stop_string(

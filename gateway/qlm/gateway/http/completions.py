@@ -45,6 +45,8 @@ from qlm.gateway.sessions.subscription import Subscription
 
 STREAM_HEADER: Final = "x-qlm-stream"
 RESUME_HEADER: Final = "last-event-id"
+_LISTS: Final = ("prefer",)
+"""Headers of which several are one list (RFC 7240)."""
 
 _FORMS: Final = {"resumable": StreamForm.RESUMABLE, "plain": StreamForm.PLAIN}
 
@@ -86,10 +88,13 @@ async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
 
 
 def lower_headers(request: HttpRequest) -> dict[str, str]:
-    """Return headers by name in lower case, of several with one name the first, and the tenant of a key."""
+    """Return headers by name in lower case, and the tenant of a key; of several with one name the first."""
     headers: dict[str, str] = {}
     for name, value in request.scope["headers"]:
-        headers.setdefault(name.decode("latin-1"), value.decode("latin-1").strip())
+        key, text = name.decode("latin-1"), value.decode("latin-1").strip()
+        if key in _LISTS and key in headers:
+            headers[key] += f", {text}"
+        headers.setdefault(key, text)
     if (tenant := key_tenant(request)) is not None:
         headers[KEY_TENANT] = tenant
     return headers

@@ -98,6 +98,14 @@ def test_an_instance_without_the_model_awake_is_no_home() -> None:
     assert set(strand_homes(swapped).of.values()) == {"b", "c"}
 
 
+def test_an_instance_that_is_to_leave_the_model_by_the_placement_is_no_home() -> None:
+    """It gets no request of the model, and no other instance would be better than the next for the strand."""
+    view = view_of(call(0, 0))
+    restricted = replace(view, instances=(replace(view.instances[0], models=(N,)), *view.instances[1:]))
+    assert set(strand_homes(restricted).of.values()) == {"b", "c"}
+    assert placed(restricted) == strand_homes(restricted).of[M, 0]
+
+
 def test_a_view_without_strands_has_no_homes() -> None:
     assert strand_homes(view_of(class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 1)))) is NO_HOMES
 

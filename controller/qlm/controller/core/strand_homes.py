@@ -90,11 +90,14 @@ def strand_counts(view: ClusterView, models: Collection[ModelId]) -> dict[ModelI
 
 
 def _serving(view: ClusterView, model: ModelId) -> Iterator[InstanceStatus]:
-    """Yield the instances that have a model awake, or are starting it with none awake."""
+    """Yield the instances that have a model awake, or are starting it with none awake, and may serve it.
+
+    By the placement, one that has it awake may have to leave it.
+    """
     for status in view.instances:
         awake = status.active_model
         starting = awake is None and dict(status.engines).get(model) is EngineState.STARTING
-        if not status.draining and (awake == model or starting):
+        if not status.draining and model in status.models and (awake == model or starting):
             yield status
 
 

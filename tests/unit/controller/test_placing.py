@@ -1,10 +1,12 @@
 """Placement in the controller: which models an instance may serve, and what agents get to know."""
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from qlm.controller.core.estimating.arrivals import Arrivals
+from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.history.classes import ClassRecord
@@ -241,6 +243,24 @@ def test_a_round_has_the_objective_less_the_time_of_an_answer() -> None:
     ((slack_s, _rate),) = demand.objectives
     assert slack_s == pytest.approx(20.0 - alone_s)
     assert 1.0 < alone_s < 16.0
+
+
+class Unscanned(dict[tuple[RequestClass, str], ClassEntry]):
+    """Entries of which each is looked up: of many classes, a scan for each took seconds."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("a scan of all entries")
+
+    items = keys = values = __iter__
+
+
+def test_the_times_of_a_class_are_found_without_a_look_at_those_of_all_others() -> None:
+    view = cluster(class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), instances=(instance(),), queues={})
+    fleet = steady_fleet(16)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    problem = placement_problem(view, state, fleet, NOW_NS)
+    unscanned = replace(state, times=replace(state.times, entries=Unscanned(state.times.entries)))
+    assert placement_problem(view, unscanned, fleet, NOW_NS) == problem
 
 
 @pytest.mark.parametrize(("objective", "slower"), [(10.0, False), (0.8, True), (0.1, False)])

@@ -97,10 +97,11 @@ def _demand(
 
 def _slack_s(cls: RequestClass, objective_s: float, estimator: EstimatorState) -> float:
     """Return the time that a request can wait for its start, on the kind where that is longest."""
+    times = estimator.times
     leads_s = [
         _lead_s(entry.on_kind.state, first_token=cls.about_first_token)
-        for (known, _kind), entry in estimator.times.entries.items()
-        if known == cls
+        for kind in times.kind
+        if (entry := times.entries.get((cls, kind))) is not None
     ]
     return max(SLACK_SHARE_MIN * objective_s, objective_s - min(leads_s, default=0.0))
 

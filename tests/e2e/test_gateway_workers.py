@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import openai
 import pytest
 
 from support.gateway import until
@@ -116,6 +117,28 @@ async def test_a_worker_that_ends_or_hangs_is_replaced_and_takes_nothing_else_wi
     await until(lambda: len(workers_of(running.pid) - {hit}) == 2, LIMIT_S)
     assert workers - {hit} <= workers_of(running.pid), "the other one goes on"
     assert said in running.log_file.read_text()
+
+
+def ids(running: QlmProcess) -> set[str]:
+    listed = httpx.get(f"{running.admin_url}/admin/v1/requests?limit=1000", timeout=LIMIT_S)
+    return {each["id"] for each in listed.raise_for_status().json()["requests"]}
+
+
+async def test_the_retry_of_an_sdk_takes_up_its_request_at_whichever_worker(running: QlmProcess) -> None:
+    await until(lambda: len(workers_of(running.pid)) == 2, LIMIT_S)
+    running.wait_ready(instances=1)
+    clients, before = 8, ids(running)
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=20) as client:
+        asked: dict[str, Any] = {
+            "model": "mistral-7b",
+            "max_tokens": TOKENS,
+            "extra_body": {"ignore_eos": True},
+        }
+        answers = await asyncio.gather(
+            *(client.completions.create(**asked, prompt=f"{n}", timeout=1.0) for n in range(clients))
+        )
+    assert [each.usage.completion_tokens for each in answers] == [TOKENS] * clients
+    assert len(ids(running) - before) == clients, "no retry began anew"
 
 
 @pytest.mark.parametrize("hangs", [False, True])

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any, Final
 
 from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.shared_retries import SharedRetries
 from qlm.cli.processes.watched import WatchedRequests
 from qlm.domain import errors
 from qlm.domain.errors import DeliveryLostError, QlmError
@@ -26,7 +27,10 @@ END_S: Final = 5.0
 """Time for calls of a worker that has ended, which may have taken messages."""
 
 STORE: Final = 0
-"""Target of calls on the state; other numbers are clients of the queue, as the worker numbers them."""
+"""Target of calls on the state; larger numbers are clients of the queue, as the worker numbers them."""
+
+RETRIES: Final = -1
+"""Target of calls on what workers share of clients that ran into their timeouts."""
 
 _FEEDS: Final = frozenset({"outputs", "notices", "wakeups"})
 
@@ -105,12 +109,16 @@ class Answering:
     Args:
         store: The state.
         open_broker: Opens a client of the queue.
+        retries: What it shares with other workers of clients that ran into their timeouts.
     """
 
-    def __init__(self, store: Store, open_broker: Callable[[], Awaitable[Broker]]) -> None:
+    def __init__(
+        self, store: Store, open_broker: Callable[[], Awaitable[Broker]], retries: SharedRetries
+    ) -> None:
         self.link: Link | None = None
         self._store = store
         self._open_broker = open_broker
+        self._retries = retries
         self._numbers = itertools.count(1)
         self._clients: dict[int, asyncio.Future[_Client]] = {}
         self._calls: set[asyncio.Task[None]] = set()
@@ -156,13 +164,18 @@ class Answering:
             self.link.pause_reading(False)
 
     async def _call(self, target: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        port: object = self._store if target == STORE else await self._client(target)
+        port = await self._port(target)
         if name.startswith("_") or (target == STORE and name == "close"):
             raise RuntimeError(f"no call of a worker: {name}")
         answer = await getattr(port, name)(*arguments, **named)
         if target == STORE:
             self._watched.note_call(name, arguments, answer)
         return answer
+
+    async def _port(self, target: int) -> object:
+        if target == STORE:
+            return self._store
+        return self._retries if target == RETRIES else await self._client(target)
 
     async def _client(self, target: int) -> _Client:
         if target not in self._clients:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from qlm.cli.processes.answering import STORE
+from qlm.cli.processes.answering import RETRIES, STORE
 from qlm.cli.processes.frames import Link, Message
+from qlm.cli.processes.shared_retries import plain_call
 from qlm.domain import errors
 from qlm.domain.errors import (
     BrokerUnavailableError,
@@ -16,10 +17,11 @@ from qlm.domain.errors import (
     QlmError,
     StoreUnavailableError,
 )
-from qlm.domain.ids import QueueName
+from qlm.domain.ids import QueueName, RequestId
 from qlm.domain.output import OutputSlice
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.store import Store
+from qlm.gateway.core.sdk_retries import SdkCall
 
 R = TypeVar("R")
 
@@ -86,6 +88,11 @@ class Calls:
             return await future
         finally:
             self._answers.pop(number, None)
+
+    def tell(self, target: int, name: str, *arguments: Any) -> None:
+        """Call the owner, and wait for no answer."""
+        if self.link is not None and self.open:
+            self.link.send("call", next(self._numbers), target, name, arguments, {})
 
     async def feed(self, name: str, *arguments: Any) -> AsyncIterator[Any]:
         """Iterate over a feed of the state."""
@@ -173,6 +180,24 @@ class RemoteTag:
     """Handle of one delivery, equal only to itself; `number` is the owner's."""
 
     number: int
+
+
+class RemoteRetries:
+    """Requests whose clients ran into their timeouts, as the owner knows them of all workers."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def left(self, call: SdkCall, id: RequestId, now_ns: int, grace_ns: int) -> None:
+        """See `Retries`."""
+        self._calls.tell(RETRIES, "left", plain_call(call), id, now_ns, grace_ns)
+
+    async def take(self, call: SdkCall, now_ns: int) -> RequestId | None:
+        """See `Retries`."""
+        try:
+            return cast("RequestId | None", await self._calls.call(RETRIES, "take", plain_call(call), now_ns))
+        except ConnectionError as error:
+            raise StoreUnavailableError(str(error)) from error
 
 
 class RemoteBroker(Broker):

@@ -20,7 +20,7 @@ from qlm.cli.config.settings import StopConfig
 from qlm.cli.processes.ending import limited_end, run_process
 from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import beat
-from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, remote_store
+from qlm.cli.processes.remote import GONE, Calls, RemoteBroker, RemoteRetries, remote_store
 from qlm.cli.processes.totals import families_of
 from qlm.cli.processes.workers import WorkerTask
 from qlm.cli.rendering.tiers import render_tiers
@@ -113,7 +113,7 @@ async def _work(task: WorkerTask, link: socket.socket, listener: socket.socket) 
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
         beside = [asyncio.create_task(each) for each in (_report(calls.link, telemetry), beat(calls.link))]
         stack.push_async_callback(end_tasks, beside)
-        await _serve(task, backends, clock, telemetry, listener, stop, calls.link)
+        await _serve(task, backends, clock, telemetry, listener, stop, calls)
 
 
 async def _serve(
@@ -123,11 +123,13 @@ async def _serve(
     telemetry: Telemetry,
     listener: socket.socket,
     stop: Stop,
-    link: Link,
+    calls: Calls,
 ) -> None:
-    config = task.config
+    config, link = task.config, calls.link
+    assert link is not None
     async with render_tiers(config, clock) as tiers, broker_client(backends) as broker:
         gateway = gateway_of(config, backends, broker, clock, telemetry, tiers)
+        gateway.intake.share_retries(RemoteRetries(calls))
         limits, _ = connection_limits(config)
         server = client_server(config, gateway, limits_of_each(limits, config.http.workers))
         async with gateway.running():

@@ -15,6 +15,7 @@ from qlm.cli.config.settings import Config
 from qlm.cli.processes.answering import Answering
 from qlm.cli.processes.frames import Link, Message
 from qlm.cli.processes.heartbeat import BEAT_S, SILENCE_MAX_S, START_MAX_S, Watch, ended_or_hangs
+from qlm.cli.processes.shared_retries import SharedRetries
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.logs import LogFormat
@@ -102,6 +103,7 @@ class Workers:
         self._totals = totals
         self._program = program
         self._silence_max_s = silence_max_s
+        self._retries = SharedRetries()
         self._links: dict[int, Link] = {}
         self._stopping = asyncio.Event()
         self._at_once = False
@@ -159,7 +161,7 @@ class Workers:
 
     async def _run(self, number: int) -> str:
         """Run a worker once; return how it ended."""
-        answering = Answering(self._backends.store, self._backends.open_broker)
+        answering = Answering(self._backends.store, self._backends.open_broker, self._retries)
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as unused:
             unused.enter_context(ours)

@@ -9,7 +9,7 @@ application stopped. Source: openai 2 and 3 for Python (`x-stainless-read-timeou
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from qlm.domain.ids import RequestId
 
@@ -92,3 +92,34 @@ class SdkRetries:
         ids.pop(id, None)
         if not ids:
             self._ids.pop(key, None)
+
+
+class Retries(Protocol):
+    """Requests whose clients gave up; see `SdkRetries`. They may be those of several processes."""
+
+    def left(self, call: SdkCall, id: RequestId, now_ns: int, grace_ns: int) -> None:
+        """Note that the client of a request gave up, and may take it up for a time."""
+        ...
+
+    async def take(self, call: SdkCall, now_ns: int) -> RequestId | None:
+        """Return the request that a retry continues; None if there is none.
+
+        Raises:
+            StoreUnavailableError: The process that keeps them has ended.
+        """
+        ...
+
+
+class OwnRetries:
+    """Those of this process."""
+
+    def __init__(self) -> None:
+        self._known = SdkRetries()
+
+    def left(self, call: SdkCall, id: RequestId, now_ns: int, grace_ns: int) -> None:
+        """See `Retries`."""
+        self._known.left(call, id, now_ns, grace_ns)
+
+    async def take(self, call: SdkCall, now_ns: int) -> RequestId | None:
+        """See `Retries`."""
+        return self._known.take(call, now_ns)

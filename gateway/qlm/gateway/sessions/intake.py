@@ -19,7 +19,7 @@ from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, Asking, tenant, to_metadata, with_prompt
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_call
+from qlm.gateway.core.sdk_retries import COUNT_HEADER, OwnRetries, Retries, SdkCall, sdk_call
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.tasks.memory import TaskCall, TaskKey, TaskMemory, call_again
 from qlm.gateway.render.rendering import RenderTiers, render
@@ -87,7 +87,11 @@ class Intake:
         self._render_tiers = render_tiers
         self._tasks = tasks
         self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
-        self._retries = SdkRetries()
+        self._retries: Retries = OwnRetries()
+
+    def share_retries(self, retries: Retries) -> None:
+        """Keep with other processes what is known of retries of SDKs, which come to any of them."""
+        self._retries = retries
 
     def sdk_call(self, body: Body, plain: dict[str, Any], headers: Mapping[str, str]) -> SdkCall | None:
         """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
@@ -106,7 +110,7 @@ class Intake:
         Raises:
             QlmError: The store is unavailable.
         """
-        id = self._retries.take(call, self._clock.now_ns())
+        id = await self._retries.take(call, self._clock.now_ns())
         record = None if id is None else await self._store.record(id)
         if record is None or not (record.outcome is None or record.outcome.ok):
             return None

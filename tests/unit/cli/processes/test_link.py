@@ -15,7 +15,8 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import parse_config
 from qlm.cli.processes.answering import Answering
 from qlm.cli.processes.frames import FRAME_BYTES_MAX, Link, Message, decode, encode
-from qlm.cli.processes.remote import Calls, RemoteBroker, remote_store
+from qlm.cli.processes.remote import Calls, RemoteBroker, RemoteRetries, remote_store
+from qlm.cli.processes.shared_retries import SharedRetries
 from qlm.cli.processes.totals import WorkerTotals, families_of
 from qlm.cli.processes.watched import WatchedRequests
 from qlm.cli.processes.workers import check_workers
@@ -33,6 +34,7 @@ from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plan_change import ResizeGroup
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.published import PublishedKind
+from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock
@@ -93,6 +95,18 @@ async def test_errors_cross_with_their_fields() -> None:
             await calls.call(0, "close")
         with pytest.raises(AttributeError):
             getattr(remote, "no_operation")  # noqa: B009 - mypy knows that there is none
+
+
+async def test_a_retry_is_known_to_all_workers_of_an_owner_and_continues_once() -> None:
+    store, shared = MemoryStore(SystemClock(), LIMITS), SharedRetries()
+    first, retry = SdkCall("t", "d", 0, 7), SdkCall("t", "d", 1, 7)
+    async with linked(store, no_broker, shared) as one, linked(store, no_broker, shared) as other:
+        RemoteRetries(one).left(first, RequestId("r"), 10, 100)
+        await remote_store(one).incarnation()  # its answer comes after the note
+        assert await RemoteRetries(other).take(retry, 20) == "r"
+        assert await RemoteRetries(one).take(retry, 20) is None
+    with pytest.raises(StoreUnavailableError, match="has ended"):
+        await RemoteRetries(one).take(retry, 20)
 
 
 class _Defective(MemoryStore):
@@ -197,7 +211,7 @@ async def test_a_worker_that_reads_nothing_holds_up_its_feeds_only() -> None:
     """What is kept for it is bounded: its backlog in the store, and the buffer of the socket."""
     store = MemoryStore(SystemClock(), LIMITS)
     ours, theirs = socket.socketpair()
-    answering = Answering(store, no_broker)
+    answering = Answering(store, no_broker, SharedRetries())
     loop = asyncio.get_running_loop()
     transport, link = await loop.create_unix_connection(
         lambda: Link(answering.receive, lambda: None), sock=ours

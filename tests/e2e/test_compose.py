@@ -107,6 +107,7 @@ def test_the_servers_get_what_the_others_log_in_with(redis_server: RedisServer, 
 
         server.wait_ready(answers, timeout_s=30)
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        assert client.config_get("maxmemory") == {"maxmemory": str(2**30)}, "it refuses, and is not killed"
     finally:
         server.kill()
 

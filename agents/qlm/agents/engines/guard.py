@@ -136,8 +136,12 @@ def _write_state(state_file: Path, engine: int, marker: str) -> None:
         "engine_start": start_ticks(engine),
     }
     new_file = state_file.with_suffix(".new")
-    new_file.write_text(json.dumps(state))
-    new_file.rename(state_file)
+    try:
+        new_file.write_text(json.dumps(state))
+        new_file.rename(state_file)
+    except OSError:
+        new_file.unlink(missing_ok=True)  # its name never comes again
+        raise
 
 
 def _watch(engine: int, child_ended: int) -> int:

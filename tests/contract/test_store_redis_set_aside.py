@@ -12,6 +12,9 @@ import redis.asyncio
 from contract.redis_stores import entry_of, opened_client, opened_store, prefixes
 from contract.suites.store.values import (
     ARRIVAL_NS,
+    CHAT,
+    G1,
+    G2,
     GATEWAY,
     WAIT_MAX_S,
     A,
@@ -25,6 +28,7 @@ from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import InstanceNotice, LeaseHeld, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
+from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
 from qlm.store.redis.store import RedisStore
@@ -128,6 +132,38 @@ async def test_a_row_without_its_fields_counts_as_lost(redis_server: RedisServer
         assert isinstance(again, Granted) and again.output == (7,)
         record = await world.store.record(metadata(1).id)
         assert record is not None and record.state is RequestState.RUNNING
+
+
+@pytest.mark.parametrize("field", ["arrival", "n", "incarnation"])
+async def test_a_row_with_unreadable_numbers_counts_as_lost(redis_server: RedisServer, field: str) -> None:
+    """Its lease could not be granted any more, and whoever pulled its message put off all that are behind."""
+    async with opened_world(redis_server) as world:
+        epochs = [await leased(world.store, n, A) for n in (1, 2)]
+        await world.client.hset(f"{world.prefix}request:r0001", field, "no number")
+        entries = [entry_of(n, epoch, 0, 7) for n, epoch in zip((1, 2), epochs, strict=True)]
+        assert await world.store.append(entries) == [AppendResult.UNKNOWN, AppendResult.TAKEN]
+        await world.store.leave(A)
+        assert await world.store.expire_leases() == [metadata(2).id]
+        again = await world.store.lease(metadata(1), B, None)
+        assert isinstance(again, Granted)
+        last = replace(entry_of(1, again.lease.epoch, 0, 7), outcome=Outcome.STOP)
+        assert await world.store.append([last]) == [AppendResult.TAKEN]
+
+
+@pytest.mark.parametrize("field", ["seq", "count", "pulled"])
+async def test_a_group_with_unreadable_numbers_counts_as_lost(redis_server: RedisServer, field: str) -> None:
+    """The controller could not read the view any more, and planned nothing."""
+    async with opened_world(redis_server) as world:
+        await enqueued(world.store, 1, 2)
+        await world.store.apply(
+            [CreateGroup(id=G1, cls=CHAT, count=1), CreateGroup(id=G2, cls=CHAT, count=1)]
+        )
+        await world.store.apply([SetQueue(instance=A.instance, groups=(G1, G2))])
+        await world.client.hset(f"{world.prefix}group:{G1}", field, "no number")
+        (cls,) = (await world.store.view()).classes
+        assert [group.id for group in cls.groups] == [G2]
+        queue = await world.store.virtual_queue(A.instance)
+        assert [group.id for group in queue.groups] == [G2]
 
 
 async def test_the_key_is_kept_for_operators_and_reported(redis_server: RedisServer) -> None:

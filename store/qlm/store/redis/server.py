@@ -49,6 +49,6 @@ def aside_warnings(count: bytes | None, prefix: str, address: str) -> Sequence[s
     if count is None:
         return ()
     return (
-        f"Redis at {address} had {count.decode()} keys of another type than QLM writes, which count as lost; "
+        f"Redis at {address} had {count.decode()} keys that QLM cannot read, which count as lost; "
         f"they are kept for a day as {prefix}aside:*. Does another program write keys with this prefix?",
     )

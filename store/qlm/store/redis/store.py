@@ -28,8 +28,8 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `ends` (sorted set like `drops`: ends of which other programs are to be notified, by the time at which
   they are due), `end:<subject>` (hash: one of them), `ends_dropped` (number of those that were too
   many; it expires a day after the last of them).
-* `aside:<key>` (expires after a day): a key `<key>` of these that held another type than it should, and
-  counts as lost since; `aside` (number that expires with the last one): how many there were.
+* `aside:<key>` (expires after a day): a key `<key>` of these that held another type than it should, or
+  unreadable numbers, and counts as lost since; `aside` (number, expires with the last one): how many.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),

@@ -11,8 +11,11 @@ local function key(kind, name)
   return PREFIX .. kind .. ':' .. name
 end
 
--- Set aside a key of one request, class, group or instance that holds another type: another program wrote it.
+-- Set aside a key of one request, class, group or instance, if there is one, that another program wrote over.
 local function set_aside(name)
+  if redis.call('EXISTS', name) == 0 then
+    return
+  end
   local kept = ASIDE .. ':' .. string.sub(name, #PREFIX + 1)
   redis.call('RENAME', name, kept)
   redis.call('PEXPIRE', kept, ASIDE_MS)
@@ -284,20 +287,24 @@ local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session'
   'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify', 'incarnation' }
 local ROW_ALWAYS = 5 -- the first of them are in every row
 
--- Return the row of a request; nil if there is none, or one that lacks what every row has.
+local function is_number(text)
+  return text and string.find(text, '^%d+$')
+end
+
+-- Return the row of a request; nil if there is none, or one without what every row has.
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
-  for i = 1, ROW_ALWAYS do
-    if not values[i] then
-      return nil
-    end
-  end
-  local row = { id = id }
+  local row, whole = { id = id }, true
   for i, field in ipairs(ROW) do
     row[field] = values[i]
+    whole = whole and (values[i] or i > ROW_ALWAYS)
   end
   row.incarnation = row.incarnation or INCARNATION -- rows of earlier versions have none
-  return row
+  if whole and is_number(row.arrival) and is_number(row.n) and is_number(row.incarnation) then
+    return row
+  end
+  set_aside(key('request', id))
+  return nil
 end
 
 local function wait(row)
@@ -537,7 +544,8 @@ end
 
 local function group_row(id)
   local values = call('HMGET', key('group', id), 'class', 'seq', 'count', 'pulled', 'sealed', 'created_at', 'queue')
-  if not values[1] then
+  if not (values[1] and is_number(values[2]) and is_number(values[3]) and is_number(values[4]) and values[7]) then
+    set_aside(key('group', id))
     return nil
   end
   return {

@@ -3,13 +3,16 @@
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
+from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.ids import QueueName
+from qlm.domain.ports.broker import Broker
 from qlm.domain.slo import DeadlineSlo
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
@@ -108,6 +111,42 @@ async def test_a_retry_after_the_deadline_gets_the_answer_of_the_first_attempt(
         assert again.json()["choices"] == first.json()["choices"]
         refused = await http.post("/v1/completions", json=asked)
         assert refused.json()["error"]["param"] == "slo.task.deadline_at"
+
+
+class AwayAtFirst:
+    """Refuses the first messages; else as the broker it stands before."""
+
+    def __init__(self, broker: Broker, refusals: int) -> None:
+        self._broker = broker
+        self.left = refusals
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        if self.left:
+            self.left -= 1
+            raise BrokerUnavailableError("connection refused")
+        await self._broker.publish(queue, body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_calls_that_the_queue_refuses_are_no_calls_of_their_task(cluster: Cluster, n: int) -> None:
+    """Each retry during an outage counted as one more, and later tasks were taken for as long."""
+    ends_s, broker = int(time.time()) + LASTS_S, AwayAtFirst(cluster.broker, 4 * n)
+    url = await cluster.gateway(broker=cast("Broker", broker))
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        first = body({"id": "seen", "deadline_at": ends_s}, n=n)
+        while broker.left:
+            assert (await http.post("/v1/completions", json=first)).status_code == 503
+        for task in (
+            {"id": "seen", "deadline_at": ends_s, "calls_left": 1},
+            {"id": "new", "deadline_at": ends_s},
+        ):
+            assert (await http.post("/v1/completions", json=body(task, n=n))).status_code == 200
+    due_ns = cluster.agent.leased[-1].deadline_ns
+    assert due_ns is not None
+    assert due_ns == pytest.approx(ends_s * 10**9, abs=10**4), "no call follows: the task seen had one"
 
 
 async def test_refused_calls_are_no_calls_of_their_task(cluster: Cluster) -> None:

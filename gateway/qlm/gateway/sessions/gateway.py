@@ -163,7 +163,7 @@ def create_gateway(
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks, admitted)
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_s, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, away_s)
+    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, tasks, away_s)
     intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers, tasks)
     return Gateway(
         models=served,

@@ -207,8 +207,6 @@ class Intake:
         if looked and (twin := self._twin(key, id, digest, grace_s)) is not None:
             return twin
         self._admitting.admit(metadata, beside)
-        if arrival.task is not None:
-            self._tasks.note_arrival(arrival.task, served.spec.id, now_ns)
         request, media = with_prompt(metadata, prompt_ids), b"" if rendered is None else rendered.media
         return Prepared(metadata=metadata, request=request, grace_s=grace_s, media=media)
 

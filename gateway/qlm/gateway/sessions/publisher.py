@@ -15,6 +15,7 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.api.reasons import NOT_CONFIRMED
 from qlm.gateway.core.forecast import ExpectedTimes
+from qlm.gateway.core.tasks.memory import TaskMemory, call_again
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.sessions.hub import Hub
@@ -40,6 +41,7 @@ class Publisher:
         metrics: GatewayMetrics,
         spans: RequestSpans,
         faults: FaultLog,
+        tasks: TaskMemory,
         timeout_s: float,
     ) -> None:
         """Publish with at most `timeout_s` seconds for the broker's confirmation."""
@@ -51,6 +53,7 @@ class Publisher:
         self._metrics = metrics
         self._spans = spans
         self._faults = faults
+        self._tasks = tasks
         self._timeout_s = timeout_s
 
     async def publish(
@@ -199,6 +202,8 @@ class Publisher:
     ) -> None:
         now_ns = self._clock.now_ns()
         self._metrics.accepted(metadata, kind, (now_ns - metadata.arrival_ns) / 1e9)
+        if not metadata.extensions.choice and (call := call_again(metadata)) is not None:
+            self._tasks.note_arrival(call, metadata.model, metadata.arrival_ns)
         if expected is not None:
             self._metrics.predicted(metadata, expected)
             if subscription is not None:

@@ -89,7 +89,7 @@ class TaskMemory:
         return TaskCall(key=key, deadline_ns=deadline_ns, calls_left=calls_left, urgency=urgency)
 
     def note_arrival(self, call: TaskCall, model: ModelId, now_ns: int) -> None:
-        """Take the arrival of a call that is admitted."""
+        """Take the arrival of a call that is queued: a retry of one that was not is no further call."""
         self._end_those_due(now_ns)
         kind = TaskKind(call.key.tenant, model)
         task = self._task(call, kind)
@@ -158,7 +158,7 @@ def task_key(metadata: RequestMetadata) -> TaskKey | None:
 
 
 def call_again(metadata: RequestMetadata) -> TaskCall | None:
-    """Return the call of a task that a request is, for further requests of the same call."""
+    """Return the call of a task that a request is."""
     key, extensions = task_key(metadata), metadata.extensions
     if key is None or extensions.task_deadline_ns is None or metadata.slo.target_ms is None:
         return None

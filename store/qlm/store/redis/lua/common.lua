@@ -23,14 +23,16 @@ local function set_aside(name)
   redis.call('PEXPIRE', ASIDE, ASIDE_MS)
 end
 
--- Call a command. What one of those keys held counts as lost: in a script that many requests share, one of them
--- would cost all of these what they ask for.
+-- Call a command. What one of those keys held counts as lost if it is of another type, or no number: in a script
+-- that many requests share, one of them would cost all of these what they ask for.
 local function call(command, name, ...)
   local answer = redis.pcall(command, name, ...)
   if type(answer) ~= 'table' or not answer.err then
     return answer
   end
-  if string.find(answer.err, 'WRONGTYPE', 1, true) and string.find(name, ':', #PREFIX + 1, true) then
+  local unreadable = string.find(answer.err, 'WRONGTYPE', 1, true)
+    or string.find(answer.err, 'hash value is not', 1, true)
+  if unreadable and string.find(name, ':', #PREFIX + 1, true) then
     set_aside(name)
   end
   return redis.call(command, name, ...) -- again, since it raises what Redis says

@@ -4,16 +4,27 @@
 local SUMS = { 'accepted', 'kept', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished',
   'extended' }
 
+-- Return the sums of a class, all 0 if one is no number, and whether it has extensions.
+local function sums_of(class)
+  local sums, whole = call('HMGET', key('class', class), unpack(SUMS)), true
+  local extended = table.remove(sums)
+  for i = 1, #sums do
+    sums[i] = sums[i] or '0'
+    whole = whole and tonumber(sums[i])
+  end
+  if whole then
+    return sums, extended
+  end
+  set_aside(key('class', class))
+  return sums_of(class)
+end
+
 local classes, statuses, queues = {}, {}, {}
 for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
   local queued = call('ZCARD', key('waiting', class))
   local groups, ungrouped = sliced(class)
   if queued > 0 or #groups > 0 then
-    local sums = call('HMGET', key('class', class), unpack(SUMS))
-    local extended = table.remove(sums)
-    for i = 1, #sums do
-      sums[i] = sums[i] or '0'
-    end
+    local sums, extended = sums_of(class)
     classes[#classes + 1] = {
       class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
       extensions_of(key('class', class), extended), call('GET', key('prompts', class)) or '',

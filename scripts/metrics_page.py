@@ -24,7 +24,7 @@ gateway (controller, agent, `qlm agents`, each Ray actor) serves it on the first
 Cluster-wide metrics (queues, groups, leases, the plan) come from the leading controller only; the \
 others export `qlm_controller_leader` 0. Label values are bounded: models, accelerators and \
 instances are those of the configuration. The first 100 SLOs (`slo_class`) have a label of their \
-own, later ones share `other`. The class `late` has the demoted requests.
+own, later ones share `other`. Demoted requests have the label `late="true"`.
 
 `monitoring/grafana-dashboard.json` shows the metrics, `monitoring/alerts.yaml` holds rules for \
 Prometheus. To scale worker groups with KEDA, use `max by (accelerator) \

@@ -68,6 +68,10 @@ def serve_config(
     Raises:
         ConfigError: Options contradict each other, or the file is invalid.
     """
+    given = {"--vllm-python": vllm_python, "--vllm-pythonpath": vllm_pythonpath, "--vllm-render": vllm_render}
+    for option, setting in given.items():
+        if vllm is None and setting is not None:
+            raise ConfigError(f"{option} is {str(setting)!r} without --vllm; expected both")
     if ray_address is not None:
         raise ConfigError(f"--ray-address is {ray_address!r} without --runtime ray; expected both")
     if config_file is not None:

@@ -38,6 +38,13 @@ async def test_the_port_of_grpc_is_compared_too() -> None:
             bind_ports(with_ports("127.0.0.1", "localhost", port, rpc, rpc), stack)
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+async def test_an_address_of_another_machine_is_named_as_such(host: str) -> None:
+    async with AsyncExitStack() as stack:
+        with pytest.raises(PortInUseError, match="; give an address of this machine"):
+            bind_ports(with_ports(host, "127.0.0.1", free_port(), free_port()), stack)
+
+
 async def test_one_port_of_two_addresses_is_fine() -> None:
     port = free_port()
     async with AsyncExitStack() as stack:

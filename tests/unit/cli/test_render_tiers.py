@@ -76,3 +76,12 @@ def test_an_unfinished_quotation_in_its_arguments_is_one_line(tmp_path: Path) ->
         """qlm: --vllm-render is "--parser 'qwen3"; expected arguments as a shell reads them """
         "(no closing quotation)\n",
     )
+
+
+@pytest.mark.parametrize("option", ["--vllm-render", "--vllm-python", "--vllm-pythonpath"])
+def test_an_option_of_a_real_vllm_needs_one(option: str) -> None:
+    result = CliRunner().invoke(main, ["serve", option, "value"])
+    assert (result.exit_code, result.output) == (
+        2,
+        f"qlm: {option} is 'value' without --vllm; expected both\n",
+    )

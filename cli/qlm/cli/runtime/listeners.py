@@ -1,6 +1,7 @@
 """HTTP and gRPC listeners of a gateway: bind, serve, shut down."""
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -302,14 +303,20 @@ def _listen(
     except OSError as error:
         listener.close()
         why = (error.strerror or str(error)).lower()
-        raise PortInUseError(
-            f"cannot listen on {host}:{port}: {why}; stop what uses it, or give {option}"
-        ) from error
+        raise PortInUseError(f"cannot listen on {host}:{port}: {why}; {_remedy(error, option)}") from error
     # Ports that are bound and not listened on may be bound again: the system says nothing.
     if any(_overlap(listener.getsockname(), each) for each in taken):
         listener.close()
         raise PortInUseError(f"cannot listen on {host}:{port}: another listener has it; give {option}")
     return listener
+
+
+def _remedy(error: OSError, option: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"stop what uses it, or give {option}"
+    if error.errno == errno.EACCES:
+        return f"give {option} of 1024 or more"
+    return "give an address of this machine"
 
 
 def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

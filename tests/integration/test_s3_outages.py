@@ -29,7 +29,7 @@ class World:
 
     async def upload(self, content: bytes) -> str:
         answer = await self.try_upload(content)
-        answer.raise_for_status()
+        assert answer.is_success, answer.text
         return str(answer.json()["id"])
 
     async def try_upload(self, content: bytes) -> httpx.Response:

@@ -13,7 +13,7 @@ import pytest
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.storage import storage_of_bucket
 from support.gateway import SystemClock, running_cluster
-from support.s3 import new_bucket
+from support.s3 import new_bucket, with_uploads_of_now
 from support.wire import Wire
 
 MIB = 1024 * 1024
@@ -41,7 +41,7 @@ class World:
 async def world_at(folder: Path, s3_url: str) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         wire = await stack.enter_async_context(Wire(int(s3_url.rpartition(":")[2])))
-        bucket = new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=60.0)
+        bucket = with_uploads_of_now(new_bucket(s3_url, via=f"http://127.0.0.1:{wire.port}", timeout_s=60.0))
         cluster = await stack.enter_async_context(running_cluster(folder))
         url = await cluster.gateway(storage=storage_of_bucket(bucket, SystemClock()))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=120))

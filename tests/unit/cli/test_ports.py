@@ -6,7 +6,7 @@ import pytest
 
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.settings import Config
-from qlm.cli.runtime.listeners import PortInUseError, bind_ports
+from qlm.cli.runtime.listeners import CannotListenError, bind_ports
 from support.ports import free_port
 
 
@@ -27,21 +27,21 @@ def with_ports(http: str, admin: str, port: int, admin_port: int, grpc_port: int
 async def test_a_port_that_two_listeners_would_share_is_refused(http: str, admin: str) -> None:
     port = free_port()
     async with AsyncExitStack() as stack:
-        with pytest.raises(PortInUseError, match="another listener has it; give --admin-port"):
+        with pytest.raises(CannotListenError, match="another listener has it; give --admin-port"):
             bind_ports(with_ports(http, admin, port, port), stack)
 
 
 async def test_the_port_of_grpc_is_compared_too() -> None:
     port, rpc = free_port(), free_port()
     async with AsyncExitStack() as stack:
-        with pytest.raises(PortInUseError, match="--admin-port"):
+        with pytest.raises(CannotListenError, match="--admin-port"):
             bind_ports(with_ports("127.0.0.1", "localhost", port, rpc, rpc), stack)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 async def test_an_address_of_another_machine_is_named_as_such(host: str) -> None:
     async with AsyncExitStack() as stack:
-        with pytest.raises(PortInUseError, match="; give an address of this machine"):
+        with pytest.raises(CannotListenError, match="; give an address of this machine"):
             bind_ports(with_ports(host, "127.0.0.1", free_port(), free_port()), stack)
 
 

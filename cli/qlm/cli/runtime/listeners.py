@@ -66,8 +66,8 @@ BACKLOG: Final = 2048
 """Connections that may wait for a gateway worker."""
 
 
-class PortInUseError(QlmError):
-    """Another program listens on the configured port."""
+class CannotListenError(QlmError):
+    """A configured address cannot be listened on: another listener has it, or it is not of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +303,11 @@ def _listen(
     except OSError as error:
         listener.close()
         why = (error.strerror or str(error)).lower()
-        raise PortInUseError(f"cannot listen on {host}:{port}: {why}; {_remedy(error, option)}") from error
+        raise CannotListenError(f"cannot listen on {host}:{port}: {why}; {_remedy(error, option)}") from error
     # Ports that are bound and not listened on may be bound again: the system says nothing.
     if any(_overlap(listener.getsockname(), each) for each in taken):
         listener.close()
-        raise PortInUseError(f"cannot listen on {host}:{port}: another listener has it; give {option}")
+        raise CannotListenError(f"cannot listen on {host}:{port}: another listener has it; give {option}")
     return listener
 
 

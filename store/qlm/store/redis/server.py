@@ -17,6 +17,7 @@ class PrimaryClient(Redis):
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Carry out one command; a write that was refused is not repeated."""
         try:
+            # redis-py has no types for the method that all its commands go through.
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         except ReadOnlyError:
             # A connection to it works, and would be used for ever.

@@ -68,10 +68,8 @@ def serve_config(
     Raises:
         ConfigError: Options contradict each other, or the file is invalid.
     """
-    given = {"--vllm-python": vllm_python, "--vllm-pythonpath": vllm_pythonpath, "--vllm-render": vllm_render}
-    for option, setting in given.items():
-        if vllm is None and setting is not None:
-            raise ConfigError(f"{option} is {str(setting)!r} without --vllm; expected both")
+    if vllm is None:
+        _refuse({"python": vllm_python, "pythonpath": vllm_pythonpath, "render": vllm_render})
     if ray_address is not None:
         raise ConfigError(f"--ray-address is {ray_address!r} without --runtime ray; expected both")
     if config_file is not None:
@@ -89,6 +87,13 @@ def serve_config(
             overrides=built_in,
         )
     return emulated_config(built_in)
+
+
+def _refuse(of_vllm: Mapping[str, object]) -> None:
+    """Refuse options of a real vLLM where there is none."""
+    for option, given in of_vllm.items():
+        if given is not None:
+            raise ConfigError(f"--vllm-{option} is {str(given)!r} without --vllm; expected both")
 
 
 def _words(arguments: str) -> list[str]:

@@ -13,7 +13,11 @@ def a_full_pool(batching: str, *, kv_tokens: int) -> Bench:
     """Return an engine of four batch slots with twelve requests inside."""
     bench = Bench(seqs_max=4, kv_tokens=kv_tokens, settings=AgentSettings(batching=batching))
     for n in range(12):
-        bench.start(a_request(f"r{n}", model=M, prompt_tokens=PROMPT_TOKENS, max_tokens=50), name=f"g{n}")
+        due = a_request(
+            f"r{n}", model=M, prompt_tokens=PROMPT_TOKENS, max_tokens=50,
+            deadline_ms=60_000, arrival_ns=bench.now_ns,
+        )  # fmt: skip
+        bench.start(due, name=f"g{n}")
     return bench
 
 

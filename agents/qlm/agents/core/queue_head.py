@@ -97,6 +97,7 @@ class QueueHead:
         self._undeferred = False
         self._hysteresis: SwapHysteresis | None = None
         self._admits: Callable[[Group], bool] | None = None
+        self._has_best_effort_of: ModelId | None = None
         self._first_since: tuple[GroupId, int] | None = None
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
@@ -171,6 +172,12 @@ class QueueHead:
             self._admits = admits
             self.changed()
 
+    def pass_best_effort_of(self, model: ModelId | None) -> None:
+        """Pass over the best-effort groups of a model, of which its engine has enough; None for no model."""
+        if model != self._has_best_effort_of:
+            self._has_best_effort_of = model
+            self.changed()
+
     def waiting(self) -> Iterator[tuple[Group, int]]:
         """Yield the groups with something to pull, in queue order, and how much."""
         for group in self._queue.groups[self._spent :]:
@@ -234,7 +241,7 @@ class QueueHead:
             self._spent += 1
         self._head, self._valid_until_ns, self.deferred = None, _NEVER_NS, False
         for group in self._in_order():
-            if not self._possible(group) or (self._admits is not None and not self._admits(group)):
+            if not self._possible(group) or self._passed_over(group):
                 continue
             if self._hysteresis is not None and not (self._undeferred and group.id == self._committed):
                 deferred_until_ns = self._hysteresis.until_ns(group, now_ns)
@@ -250,6 +257,11 @@ class QueueHead:
                 )
                 return
             self._valid_until_ns = min(self._valid_until_ns, free_ns)
+
+    def _passed_over(self, group: Group) -> bool:
+        if group.cls.model == self._has_best_effort_of and group.cls.due_ms is None:
+            return True
+        return self._admits is not None and not self._admits(group)
 
     def _in_order(self) -> Sequence[Group]:
         """Return the groups with something to pull, the committed one first."""

@@ -46,6 +46,8 @@ def serve(state: AgentState, now_ns: int) -> list[Action]:
         return actions + start_engine(state, state.queue.group(now_ns), now_ns)
     actions += _limit_concurrency(state, now_ns)
     requests.kv.overcommits = _may_overcommit(state, engines.active, now_ns)
+    has_enough = requests.kv.pool_in_engine and requests.kv.best_effort_places <= 0
+    state.queue.pass_best_effort_of(engines.active if has_enough else None)
     if state.settings.visits:
         return actions + _visit(state, engines.active, now_ns)
     return actions + _follow_queue(state, engines.active, now_ns)

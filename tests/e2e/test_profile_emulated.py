@@ -132,7 +132,7 @@ def test_a_file_that_exists_is_not_overwritten(engine: Emulated) -> None:
     file = engine.folder / "mine.yaml"
     file.write_text("precious")
     result = engine.profile("--quick", "--out", str(file))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "expected a file that does not exist, or --force" in result.output
     assert file.read_text() == "precious"
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_measured_is_asked_for_by_its_flags(engine: Emulated) -> 
     result = engine.profile(
         "--name", "mine", "--weights-bytes", "16e9", "--out", str(engine.folder / "x.yaml")
     )
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "expected --kv-bytes-per-token, --accelerator-memory-bytes, --swap-warm-s" in result.output
     assert "--weights-bytes" not in result.output
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_measured_is_asked_for_by_its_flags(engine: Emulated) -> 
 def test_an_unknown_model_and_a_dead_engine_are_one_clear_line(engine: Emulated) -> None:
     result = engine.profile("--model", "gpt-9")
     assert (result.exit_code, result.output) == (
-        1,
+        2,
         "qlm: --model is 'gpt-9'; expected one of llama-3-8b\n",
     )
     dead = CliRunner().invoke(profile_command, [f"http://127.0.0.1:{free_port()}", "--accelerator", "A100"])
@@ -166,5 +166,5 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(en
     assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
     assert "expected a folder" in refused.output
     asked = engine.profile("--name", "mine", "--out", str(engine.folder / "other" / "x.yaml"))
-    assert asked.exit_code == 1
+    assert asked.exit_code == 2
     assert "expected --weights-bytes" in asked.output

@@ -411,4 +411,9 @@ async def test_keys_are_managed_from_the_command_line(world: World, monkeypatch:
     assert (await qlm("revoke", id)).stdout == f"{id} is revoked\n"
     assert (await qlm("revoke", id)).exit_code == 1
     wrong = await qlm("create", "--tenant", "c", "--expires-in", "soon")
-    assert wrong.exit_code == 1 and "expected a duration such as 30m" in wrong.output
+    assert wrong.exit_code == 2 and "expected a duration such as 30m" in wrong.output
+    refused = await qlm("create", "--tenant", "")
+    assert (refused.exit_code, refused.output) == (
+        2,
+        "qlm: tenant is ''; expected a name of 1 to 100 characters\n",
+    )

@@ -54,7 +54,7 @@ def test_a_segment_is_one_part_of_a_path() -> None:
 @pytest.mark.parametrize(("command", "name"), [("cancel", "REQUEST_ID"), ("drain", "INSTANCE")])
 def test_an_empty_id_is_refused_by_name(command: str, name: str) -> None:
     done = CliRunner().invoke(main, [command, "", "--url", NOBODY])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.output.startswith(f"qlm: {name} is ''; expected the id of ")
 
 

@@ -184,14 +184,14 @@ def test_what_a_log_needs_beside_it_is_said(tmp_path: Path, arguments: list[str]
     file = tmp_path / "log.csv"
     file.write_text("")
     done = CliRunner().invoke(profile_command, ["--from-log", str(file), *arguments])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert said in done.output
 
 
 def test_without_a_log_an_engine_and_its_accelerator_are_needed() -> None:
     done = CliRunner().invoke(profile_command, ["--accelerator", "A100"])
     assert (done.exit_code, done.output) == (
-        1,
+        2,
         "qlm: URL is None; expected a value, or --from-log with a log\n",
     )
 
@@ -202,7 +202,7 @@ def test_a_log_in_which_nothing_took_time_is_refused(tmp_path: Path) -> None:
     arguments = ["--from-log", str(file), "--start", "llama-3-8b on 1 x A100", "--out", str(out)]
     done = CliRunner().invoke(profile_command, arguments)
     assert (done.exit_code, done.output) == (
-        1,
+        2,
         "qlm: log.csv is 'only latencies of zero'; expected a request that took time\n",
     )
     assert not out.exists()

@@ -13,7 +13,7 @@ from qlm.cli.profiling.identify import Described
 from qlm.cli.profiling.measure import Measured, Prober, mean_ms, mean_point, measure, measure_swap
 from qlm.cli.profiling.settings import FACTS, Settings, choose_settings
 from qlm.cli.profiling.stream import Stream
-from qlm.domain.errors import InvalidValueError
+from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
@@ -151,7 +151,7 @@ def test_an_answer_cut_short_is_an_error_and_no_measurement() -> None:
     async def scenario() -> None:
         await Stream(ScriptedEngine(), call, lambda: 0).until(32)
 
-    with pytest.raises(InvalidValueError, match=r"answer is '31 tokens'; expected 32 tokens"):
+    with pytest.raises(EngineUnavailableError, match=r"answer is '31 tokens'; expected 32 tokens"):
         asyncio.run(scenario())
 
 

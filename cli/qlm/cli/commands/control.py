@@ -12,14 +12,23 @@ from qlm.domain.errors import InvalidValueError
 _DEAD: Final = "/admin/v1/dead"
 
 
+def request_path(request_id: str) -> str:
+    """Return the path of a request at a gateway.
+
+    Raises:
+        InvalidValueError: The id is empty.
+    """
+    if not request_id:
+        raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
+    return f"/admin/v1/requests/{segment(request_id)}"
+
+
 @click.command("cancel")
 @talks_to_gateway
 @click.argument("request_id")
 def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
     """Cancel a request: at once if it waits, else when its engine has released it."""
-    if not request_id:
-        raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
-    data = client.post(f"/admin/v1/requests/{segment(request_id)}/cancel")
+    data = client.post(f"{request_path(request_id)}/cancel")
     if as_json:
         print_json(data)
     elif data["outcome"] is not None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Group
 
-from qlm.cli.commands.control import drop_command, retry_command
+from qlm.cli.commands.control import drop_command, request_path, retry_command
 from qlm.cli.commands.options import errors_in_one_line, print_json, talks_to_gateway
 from qlm.cli.inspect import render
-from qlm.cli.inspect.admin_client import AdminClient, segment
+from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.lateness import attainment_table
+from qlm.domain.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from qlm.cli.inspect.finding import Finding
@@ -66,8 +67,16 @@ def history_command(client: AdminClient, as_json: bool) -> None:
     from qlm.cli.inspect.history import history_tables
     from qlm.controller.core.history.codec import history_from_plain
 
-    data = client.get("/admin/v1/history")
-    _show(data, as_json, lambda plain: Group(*history_tables(history_from_plain(plain), time.time())))
+    def draw(plain: Any) -> Group:
+        try:
+            history = history_from_plain(plain)
+        except InvalidValueError as error:
+            raise AdminError(
+                f"the history of the gateway cannot be read: {error}; is it of another version?"
+            ) from error
+        return Group(*history_tables(history, time.time()))
+
+    _show(client.get("/admin/v1/history"), as_json, draw)
 
 
 class _WithDeadLetters(click.Command):
@@ -127,7 +136,7 @@ def requests_command(
             )
         _show(client.get("/admin/v1/dead", limit=limit), as_json, render.dead_letters)
     elif request_id is not None:
-        data = client.get(f"/admin/v1/requests/{segment(request_id)}")
+        data = client.get(request_path(request_id))
         _show(data, as_json, lambda one: Group(*render.event_history(one)))
     else:
         flag = "true" if late else None

@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 
 from qlm.cli.file_errors import one_line
-from qlm.cli.inspect.admin_client import AdminClient
-from qlm.domain.errors import QlmError
+from qlm.cli.inspect.admin_client import AdminClient, RefusedValueError
+from qlm.domain.errors import InvalidValueError, QlmError
 
 _DEFAULT_URL: Final = "http://127.0.0.1:8090"
 
@@ -70,9 +70,15 @@ def admin_client(url: str | None, config_file: Path | None) -> AdminClient:
 
 @contextmanager
 def errors_in_one_line(*, code: int = 2) -> Iterator[None]:
-    """End the process with one line about an error: `code` for one of QLM, 1 for the file system."""
+    """End the process with one line about an error.
+
+    The exit status is `code` for one of QLM, but 2 for a value that was asked for, and 1 for the file system.
+    """
     try:
         yield
+    except (InvalidValueError, RefusedValueError) as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(2)
     except QlmError as error:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(code)

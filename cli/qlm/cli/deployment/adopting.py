@@ -19,8 +19,10 @@ from qlm.cli.starting import cluster_config
 def adopt(config_file: Path) -> None:
     """Make the RabbitMQ and the Redis of a configuration one deployment."""
     log_to_stderr(logging.WARNING)
+    with errors_in_one_line():
+        config = cluster_config(config_file)
     with errors_in_one_line(code=1):
-        click.echo(asyncio.run(_adopt(cluster_config(config_file))))
+        click.echo(asyncio.run(_adopt(config)))
 
 
 async def _adopt(config: Config) -> str:

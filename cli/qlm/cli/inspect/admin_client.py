@@ -4,10 +4,11 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Final
 
-from qlm.domain.errors import QlmError
+from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0
@@ -27,6 +28,10 @@ class AdminError(QlmError):
         self.body = body
 
 
+class RefusedValueError(AdminError):
+    """The gateway refused a value that it was given: its status was 400."""
+
+
 def segment(id: str) -> str:
     """Quote an id as one segment of a path."""
     return urllib.parse.quote(id, safe="")
@@ -43,7 +48,7 @@ class AdminClient:
             token: The admin token; None if there is none.
 
         Raises:
-            AdminError: That is no address.
+            InvalidValueError: That is no address.
         """
         self._token = token
         self._base_url = base_url.rstrip("/")
@@ -54,10 +59,8 @@ class AdminClient:
         except ValueError:
             valid = False
         if not valid:
-            raise AdminError(
-                f"--url is {shown(without_password(base_url))}; "
-                "expected an address such as http://127.0.0.1:8090, without user and password"
-            )
+            expected = "an address such as http://127.0.0.1:8090, without user and password"
+            raise InvalidValueError("--url", without_password(base_url), expected)
 
     def get(self, path: str, **query: Any) -> Any:
         """GET a path with query parameters; those that are None are left out."""
@@ -125,4 +128,5 @@ class AdminClient:
             return AdminError(f"the gateway answered {error.code} {error.reason}", body=body)
         if code == "admin_token_required":
             message += "; set QLM_ADMIN_TOKEN, or give the --config of the gateway"
-        return AdminError(message, code)
+        refused = RefusedValueError if error.code == HTTPStatus.BAD_REQUEST else AdminError
+        return refused(message, code)

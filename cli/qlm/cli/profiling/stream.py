@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from qlm.domain.errors import InvalidValueError
+from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.ports.engine import Engine, EngineCall
 from qlm.domain.shell.tasks import end_tasks
 
@@ -34,13 +34,14 @@ class Stream:
         """Wait for this many tokens.
 
         Raises:
-            InvalidValueError: The answer ended before.
+            EngineUnavailableError: The answer ended before.
         """
         while self.received < tokens:
             if self._task.done():
                 await self._task
-                expected = f"{tokens} tokens; it ended early"
-                raise InvalidValueError("answer", f"{self.received} tokens", expected)
+                raise EngineUnavailableError(
+                    f"answer is '{self.received} tokens'; expected {tokens} tokens; it ended early"
+                )
             self._news.clear()
             await self._news.wait()
 

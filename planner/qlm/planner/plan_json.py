@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.limits import GROUPS_MAX, INSTANCES_MAX, KINDS_MAX
 from qlm.planner.plain_reader import Reader, names
-from qlm.planner.problem import VERSION, Plan, Problem, ScaleUp
+from qlm.planner.problem import VERSION, Objective, Plan, Problem, ScaleUp
 
 _LARGEST: Final = math.nextafter(math.inf, 0)
 
 
 def plan_to_plain(plan: Plan) -> dict[str, Any]:
     """Write a plan as dicts, lists, numbers and strings."""
+    # Only where it differs: earlier versions refuse a field that they do not know.
+    of_paper = {} if plan.objective == "requests" else {"objective": plan.objective}
     return {
         "version": VERSION,
         "queues": {instance: list(queue) for instance, queue in plan.queues.items()},
@@ -25,6 +27,7 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
         "method": plan.method,
         "solve_s": plan.solve_s,
         "scale_up": [{"kind": each.kind, "count": each.count} for each in plan.scale_up],
+        **of_paper,
     }
 
 
@@ -42,10 +45,14 @@ def plan_from_plain(plain: Mapping[str, Any], problem: Problem) -> Plan:
     method = reader.take("method", "")
     if not isinstance(method, str):
         raise InvalidValueError("plan.method", method, "a string")
+    objective = reader.take("objective", "requests")
+    if objective not in get_args(Objective):
+        raise InvalidValueError("plan.objective", objective, " or ".join(get_args(Objective)))
     plan = Plan(
         queues=_queues(reader, problem),
         unplaceable=tuple(GroupId(each) for each in reader.names("unplaceable", GROUPS_MAX, ())),
         method=method,
+        objective=objective,
         penalty_s=reader.number_or_none("penalty_s", least=-_LARGEST, most=_LARGEST),
         lower_bound_s=reader.number_or_none("lower_bound_s", least=-_LARGEST, most=_LARGEST),
         expected_attainment=reader.number_or_none("expected_attainment", least=0.0, most=1.0),

@@ -216,6 +216,7 @@ class Plan:
         queues: Groups per instance, in the order of service; each group at most once.
         unplaceable: Groups whose model runs on no instance.
         method: Name of the planning method.
+        objective: Objective of the penalty and of its bound.
         penalty_s: Penalty by the objective, seconds; None if not computed.
         lower_bound_s: Lower bound on the penalty of every plan of the problem; None if unknown.
         expected_attainment: Expected share of the requests with a deadline that meet it; requests of
@@ -227,6 +228,7 @@ class Plan:
     queues: dict[InstanceId, tuple[GroupId, ...]]
     unplaceable: tuple[GroupId, ...] = ()
     method: str = ""
+    objective: Objective = "requests"
     penalty_s: float | None = None
     lower_bound_s: float | None = None
     expected_attainment: float | None = None

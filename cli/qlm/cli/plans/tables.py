@@ -209,7 +209,7 @@ def percent(share: float) -> str:
 
 def _cost(problem: Problem, plan: Plan, report: Report) -> str:
     line = f"penalty {price(report.penalty_s)}"
-    if plan.lower_bound_s is not None:
+    if plan.lower_bound_s is not None and plan.objective == report.objective:
         share = shown_gap(problem, plan)
         shown = "" if share is None else f", gap {percent(share)}"
         line += f" (no plan is below {price(plan.lower_bound_s)}{shown})"

@@ -44,14 +44,25 @@ def placement_violations(index: ProblemIndex, plan: Plan) -> Iterator[Violation]
         yield from check(index, plan)
 
 
-def claim_violations(plan: Plan, penalty_s: float, attainment: float) -> list[Violation]:
-    """Check the values that the plan claims against the computed ones."""
-    found = []
-    if plan.penalty_s is not None and not _close(plan.penalty_s, penalty_s):
-        found.append(Violation("claimed_penalty", f"{plan.penalty_s!r} s claimed; expected {penalty_s!r} s"))
+def claim_violations(plan: Plan, penalty_s: float | None, attainment: float) -> list[Violation]:
+    """Check the values that the plan claims against the computed ones.
+
+    Args:
+        plan: The plan.
+        penalty_s: Its penalty by its own objective; None if another one was computed.
+        attainment: Its expected attainment.
+    """
+    found = [] if penalty_s is None else _penalty_violations(plan, penalty_s)
     if plan.expected_attainment is not None and not _close(plan.expected_attainment, attainment):
         detail = f"{plan.expected_attainment!r} claimed; expected {attainment!r}"
         found.append(Violation("claimed_attainment", detail))
+    return found
+
+
+def _penalty_violations(plan: Plan, penalty_s: float) -> list[Violation]:
+    found = []
+    if plan.penalty_s is not None and not _close(plan.penalty_s, penalty_s):
+        found.append(Violation("claimed_penalty", f"{plan.penalty_s!r} s claimed; expected {penalty_s!r} s"))
     bound_s = plan.lower_bound_s
     if bound_s is not None and bound_s > penalty_s and not _close(bound_s, penalty_s):
         detail = f"{bound_s!r} s claimed; expected at most the penalty, {penalty_s!r} s"

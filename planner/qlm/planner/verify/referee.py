@@ -112,7 +112,8 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
     Args:
         problem: The problem.
         plan: Any plan; it may violate constraints.
-        objective: Penalty to compute. The price of moved groups is a part of either.
+        objective: Penalty to compute. The price of moved groups is a part of either. If it is not that of the
+            plan, the penalty and bound that the plan claims are not checked.
     """
     index = ProblemIndex.of(problem)
     rows = price(index, serve(index, plan), objective)
@@ -121,9 +122,10 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
     short = math.fsum(row.short_requests for row in rows)
     penalty_s = math.fsum((*(row.penalty_s for row in rows), move_s))
     attainment = _attainment(problem, rows)
+    claimed_s = penalty_s if objective == plan.objective else None
     return Report(
         objective=objective,
-        violations=(*violations(index, plan), *claim_violations(plan, penalty_s, attainment)),
+        violations=(*violations(index, plan), *claim_violations(plan, claimed_s, attainment)),
         penalty_s=penalty_s,
         expected_attainment=attainment,
         late_requests=math.fsum(row.late_requests for row in rows),
@@ -142,7 +144,12 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
 def judged(problem: Problem, plan: Plan, *, objective: Objective = "requests") -> Plan:
     """Fill in penalty and attainment; earlier claims are overwritten."""
     report = verify(problem, plan, objective=objective)
-    return replace(plan, penalty_s=report.penalty_s, expected_attainment=report.expected_attainment)
+    return replace(
+        plan,
+        objective=objective,
+        penalty_s=report.penalty_s,
+        expected_attainment=report.expected_attainment,
+    )
 
 
 def gap(problem: Problem, plan: Plan) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from qlm.cli.commands.options import CONFIG, URL
-from qlm.cli.commands.plan.options import JSON, OBJECTIVE, PLAN, PROBLEM, solves
+from qlm.cli.commands.plan.options import JSON, PLAN, PRICED_BY, PROBLEM, solves
 
 
 @click.command("explain")
@@ -16,7 +16,7 @@ from qlm.cli.commands.plan.options import JSON, OBJECTIVE, PLAN, PROBLEM, solves
 @URL
 @CONFIG
 @solves
-@OBJECTIVE
+@PRICED_BY
 @JSON
 @click.pass_context
 def explain_command(

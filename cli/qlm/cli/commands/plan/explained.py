@@ -33,7 +33,7 @@ from qlm.planner.verify.referee import verify
 
 
 def explain_live(
-    name: str, *, url: str | None, config_file: Path | None, objective: Objective, as_json: bool
+    name: str, *, url: str | None, config_file: Path | None, objective: Objective | None, as_json: bool
 ) -> None:
     """Explain a group or request of a running QLM."""
     with plan_errors():
@@ -46,7 +46,7 @@ def explain_stored(
     *,
     plan_path: Path | None,
     name: str,
-    objective: Objective,
+    objective: Objective | None,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -56,9 +56,11 @@ def explain_stored(
         if not has_group(problem, name_asked):
             raise InvalidValueError("GROUP", name_asked, "a group of the problem")
         if plan_path is None:
+            objective = objective or "requests"
             plan = solve(problem, name, Limits(objective=objective, stopwatch_s=time.perf_counter, **limits))
         else:
             plan = read_plan(plan_path, problem)
+            objective = objective or plan.objective
             if wrong := unservable(verify(problem, plan, objective=objective)):
                 raise InvalidValueError("--plan", str(plan_path), f"a plan that can be served; {wrong}")
         explained = explain(problem, plan, GroupId(name_asked), objective=objective)
@@ -68,8 +70,9 @@ def explain_stored(
         _print_all(explanation(problem, explained, PLACES_SHOWN))
 
 
-def _explain_live(client: AdminClient, name: str, objective: Objective, as_json: bool) -> None:
+def _explain_live(client: AdminClient, name: str, wanted: Objective | None, as_json: bool) -> None:
     kept = fetch_plan_if_any(client)
+    objective = wanted or ("requests" if kept is None else kept.plan.objective)
     if kept is not None and (wrong := unservable(verify(kept.problem, kept.plan, objective=objective))):
         raise AdminError(f"the live plan cannot be explained: {wrong}")
     if kept is not None and has_group(kept.problem, name):

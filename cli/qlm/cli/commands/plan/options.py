@@ -30,6 +30,11 @@ OBJECTIVE: Final = click.option(
     show_default=True,
     help="Cost of a plan: lateness and misses of each request, or the mean lateness of last requests.",
 )
+PRICED_BY: Final = click.option(
+    "--objective",
+    type=click.Choice(get_args(Objective)),
+    help="Cost of a plan, as in `qlm plan`; without it, that which the plan was made for.",
+)
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 INSTANCE: Final = click.option(
     "--instance", "instances", multiple=True, help="Show only this instance; may be repeated."

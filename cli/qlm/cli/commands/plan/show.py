@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from qlm.cli.commands.options import CONFIG, SEED, URL
-from qlm.cli.commands.plan.options import INSTANCE, JSON, OBJECTIVE, PLAN, PROBLEM, ROWS_SHOWN
+from qlm.cli.commands.plan.options import INSTANCE, JSON, PLAN, PRICED_BY, PROBLEM, ROWS_SHOWN
 from qlm.planner.limits import SAMPLES_MAX
 
 
@@ -15,7 +15,7 @@ from qlm.planner.limits import SAMPLES_MAX
 @PLAN
 @URL
 @CONFIG
-@OBJECTIVE
+@PRICED_BY
 @INSTANCE
 @ROWS_SHOWN
 @JSON

@@ -37,7 +37,7 @@ def show_plan(
     *,
     url: str | None,
     config_file: Path | None,
-    objective: Objective,
+    objective: Objective | None,
     instances: tuple[str, ...],
     rows: int,
     as_json: bool,
@@ -56,6 +56,7 @@ def show_plan(
         problem, plan, kept = _plan(problem_path, plan_path, client)
         clusters = [] if kept is None else fetch_clusters(client())
         check_instances(problem, instances)
+        objective = objective or plan.objective
         report = verify(problem, plan, objective=objective)
         scaling = scaling_up(problem, plan) if scale_up else None
         estimate = None if samples is None else _sample(problem, plan, objective, samples, seed)

@@ -1,6 +1,7 @@
 """Settings of the scheduler, which come to it as JSON in an environment variable."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
@@ -44,13 +45,14 @@ class SchedulerSettings(NamedTuple):
         """Read the value of the environment variable; empty for the defaults.
 
         Raises:
-            InvalidValueError: It is malformed.
+            InvalidValueError: It is malformed; the message names the setting if one is of the wrong type.
         """
         try:
             plain = json.loads(text or "{}")
             unknown = plain.keys() - set(cls._fields)
             if unknown:
                 raise InvalidValueError(VARIABLE, sorted(unknown), f"keys of {', '.join(cls._fields)}")
+            _check(plain)
             return cls(**plain | {"iteration": _iteration(plain.get("iteration"))})
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, InvalidValueError):
@@ -68,9 +70,22 @@ class SchedulerSettings(NamedTuple):
             return batch_policy(self.batching)
         try:
             made: BatchPolicy = getattr(import_module(module), name)()
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
             raise InvalidValueError("batching", self.batching, f"an importable class ({error})") from error
+        if not callable(getattr(made, "decide", None)):
+            raise InvalidValueError("batching", self.batching, "a class of policies, with a method decide")
         return made
+
+
+def _check(plain: Mapping[str, Any]) -> None:
+    batching = plain.get("batching", "")
+    if not isinstance(batching, str):
+        raise InvalidValueError(
+            f"{VARIABLE}: batching", batching, "the name of a batch policy, or module:Class"
+        )
+    link = plain.get("link_bytes_per_s", LINK_BYTES_PER_S)
+    if isinstance(link, bool) or not isinstance(link, int | float) or not 0 < link < math.inf:
+        raise InvalidValueError(f"{VARIABLE}: link_bytes_per_s", link, "a number above 0")
 
 
 def _iteration(plain: Mapping[str, Any] | None) -> IterationTime | None:

@@ -30,6 +30,29 @@ def test_malformed_settings_are_refused(text: str) -> None:
         SchedulerSettings.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"batching": 5}', "QLM_VLLM_SCHEDULER: batching is 5; expected the name of a batch policy"),
+        ('{"batching": null}', "QLM_VLLM_SCHEDULER: batching is None; expected the name of a batch policy"),
+        ('{"link_bytes_per_s": "16e9"}', "link_bytes_per_s is '16e9'; expected a number above 0"),
+        ('{"link_bytes_per_s": true}', "link_bytes_per_s is True; expected a number above 0"),
+        ('{"link_bytes_per_s": 0}', "link_bytes_per_s is 0; expected a number above 0"),
+        ('{"link_bytes_per_s": NaN}', "link_bytes_per_s is nan; expected a number above 0"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidValueError) as raised:
+        SchedulerSettings.parse(text)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("batching", [":Policy", "..x:Policy", "json:dumps", "os:getcwd"])
+def test_what_is_no_class_of_policies_is_refused(batching: str) -> None:
+    with pytest.raises(InvalidValueError, match="batching is"):
+        SchedulerSettings(batching).policy()
+
+
 def test_policies_are_found_by_name_or_by_class() -> None:
     assert isinstance(SchedulerSettings("support.batch_policies:ByRank").policy(), ByRank)
     for name in ("no-such-policy", "no_such_module:Policy", "support.batch_policies:NoSuchClass"):

@@ -100,7 +100,9 @@ def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(
             assert found["metric"]["job"] == part
         assert len(prometheus.query("qlm_broker_up == 1")) == len(targets)
         for query in queries():
-            prometheus.query(query.replace("$__rate_interval", "1m").replace("$model", ".*"))
+            prometheus.query(
+                query.replace("$__rate_interval", "1m").replace("$model", ".*").replace("$namespace", ".*")
+            )
         wait(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
         assert [rule["name"] for rule in prometheus.rules() if rule["state"] == "firing"] == []
 

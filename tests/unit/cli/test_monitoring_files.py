@@ -43,7 +43,19 @@ def test_every_query_refers_to_metrics_and_labels_that_exist() -> None:
         assert by <= printed, f"{query} groups by what no metric in it has"
         for name, matchers in _MATCHERS.findall(query):
             labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
-            assert labels <= set(row_of(name).labels), query
+            assert labels <= {*row_of(name).labels, "namespace"}, query
+
+
+def test_each_query_of_the_dashboard_is_of_the_chosen_namespaces() -> None:
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    assert variables["namespace"]["allValue"] == ".*", "series without the label are among all"
+    others = [each["definition"] for each in variables.values() if each["name"] == "model"]
+    for query in (*others, *(target["expr"] for panel in panels() for target in panel["targets"])):
+        names = [name for name in _METRIC.findall(query) if name != "qlm_instance"]
+        chosen = [
+            matchers for _, matchers in _MATCHERS.findall(query) if 'namespace=~"$namespace"' in matchers
+        ]
+        assert names and len(chosen) == len(names), query
 
 
 def test_the_dashboard_shows_what_operators_look_for() -> None:

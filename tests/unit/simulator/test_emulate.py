@@ -188,7 +188,37 @@ def test_a_cold_start_comes_before_listening(capsys: pytest.CaptureFixture[str])
     assert "port is" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--otlp-traces-endpoint", ""),
+            "otlp-traces-endpoint is ''; expected an address such as http://host",
+        ),
+        (("--otlp-traces-endpoint", "host:4318"), "otlp-traces-endpoint is 'host:4318'; expected an address"),
+        (("--otlp-traces-endpoint", "http://h:4318 /v1/traces"), "otlp-traces-endpoint is"),
+        (("--otlp-traces-endpoint", "http://h:99999"), "otlp-traces-endpoint is"),
+        (("--lora-modules", "=/path"), "lora-modules is ''; expected a name"),
+        (("--lora-modules", "poet=/a", "poet=/b"), "lora-modules is 'poet'; expected a name that neither"),
+        (("--lora-modules", "mistral-7b=/a"), "lora-modules is 'mistral-7b'; expected a name that neither"),
+        (("--lora-modules", '{"path": "/a"}'), "expected NAME=PATH, or JSON with name and path"),
+        (("--lora-modules", '{"name": 3}'), "expected NAME=PATH, or JSON with name and path"),
+    ],
+)
+def test_addresses_and_adapters_that_cannot_be_used_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qlm.simulator.emulation.command.load_profile", None)  # before anything starts
+    try:
+        code = main(["--model", "mistral-7b", "--accelerator", "A10", *words])
+    except SystemExit as ended:  # of argparse
+        code = ended.code if isinstance(ended.code, int) else 0
+    assert (code, said in capsys.readouterr().err) == (2, True)
+
+
 def test_adapters_are_named_as_for_vllm_and_their_paths_not_read() -> None:
     plain = ["--model", "m", "--accelerator", "A10"]
     assert parse_options([*plain, "--lora-modules", "poet=/nowhere", "clerk"]).adapters == ("poet", "clerk")
+    as_json = ("--lora-modules", '{"name": "poet", "path": "/nowhere"}', "clerk=/nowhere")
+    assert parse_options([*plain, *as_json]).adapters == ("poet", "clerk")
     assert parse_options(plain).adapters == ()

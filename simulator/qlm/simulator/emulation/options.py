@@ -1,14 +1,17 @@
 """Options of an emulated engine and its command line."""
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.shown import shown, without_password
 
 PORT_MAX: Final = 65535
 
@@ -84,6 +87,17 @@ class EmulateOptions:
         if self.profile is None and (self.model is None or self.accelerator is None):
             raise InvalidValueError("model", self.model, "a model and an accelerator, or a profile file")
         self._check_counts()
+        self._check_adapters()
+        if self.otlp_traces_endpoint is not None:
+            _check_endpoint(self.otlp_traces_endpoint)
+
+    def _check_adapters(self) -> None:
+        names = [*self.adapters]
+        if own := self.served_model_name or self.model:
+            names.insert(0, own)
+        for at, name in enumerate(names):
+            if not name.strip() or name in names[:at]:
+                raise InvalidValueError("lora-modules", name, "a name that neither model nor adapter has yet")
 
     def _check_counts(self) -> None:
         counts = {
@@ -187,4 +201,24 @@ def parse_options(arguments: Sequence[str]) -> EmulateOptions:
 
 
 def _adapter_name(word: str) -> str:
-    return word.partition("=")[0]
+    """Take the name out of both forms of vLLM: NAME=PATH, and an object of JSON with `name` and `path`."""
+    if not word.startswith("{"):
+        return word.partition("=")[0]
+    try:
+        name = json.loads(word)["name"]
+    except (ValueError, LookupError, RecursionError):
+        name = None
+    if not isinstance(name, str):
+        raise argparse.ArgumentTypeError(f"{shown(word)}; expected NAME=PATH, or JSON with name and path")
+    return name
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or any(character <= " " for character in endpoint):
+        expected = "an address such as http://host:4318/v1/traces"
+        raise InvalidValueError("otlp-traces-endpoint", without_password(endpoint), expected)

@@ -41,7 +41,11 @@ def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
 @talks_to_gateway
 @click.argument("instance")
 def drain_command(client: AdminClient, as_json: bool, instance: str) -> None:
-    """Return the work of an instance to the queue and shut its agent down."""
+    """Return the work of an instance to the queue and shut its agent down.
+
+    What restarts each process that ends, as Kubernetes does, starts the agent again at once: drain the node
+    there.
+    """
     if not instance:
         raise InvalidValueError("INSTANCE", instance, "the id of an instance, as `qlm instances` lists them")
     data = client.post(f"/admin/v1/instances/{segment(instance)}/drain")

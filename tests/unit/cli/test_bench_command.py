@@ -106,6 +106,19 @@ def test_what_was_measured_is_printed_when_its_file_cannot_be_written(
     assert "No space left on device" in output and "written to" not in output
 
 
+def test_a_saved_measurement_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def measure(*_: object) -> list[Run]:
+        return [run(0.5)]
+
+    monkeypatch.setattr(running, "measure", measure)
+    file = tmp_path / "a.json"
+    given = ("--request-rate", "1", "--num-prompts", "2", "--api-key", "hidden", "--header", "a=hidden")
+    code, output = bench("http://me:hidden@127.0.0.1:9", *given, "--save", str(file))
+    assert code == 0, output
+    saved = file.read_text()
+    assert "http://***@127.0.0.1:9" in saved and "hidden" not in saved
+
+
 def test_objectives_and_readers_are_read() -> None:
     assert parse_slo(["ttft:500 pace:10", "deadline:9000"]) == Slo(500, 10, 9000)
     assert parse_slo([]) is None

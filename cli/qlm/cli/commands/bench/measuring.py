@@ -15,6 +15,7 @@ from qlm.cli.bench.client import Target, Watch, ask_models, run_plan
 from qlm.cli.bench.objectives import Slo
 from qlm.cli.bench.record import Run
 from qlm.cli.bench.schedule import Load, Planned, prompt_tokens, read_load_trace
+from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.trace_format import TraceFormat
 
@@ -64,7 +65,7 @@ async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Pl
     extra = _extra_body(options["extra_body"])
     if slo is not None and options["slo_as"] == "body":
         extra["slo"] = slo.body()
-    url = options["url"].rstrip("/").removesuffix("/v1")
+    url = server_url(options["url"])
     served = await ask_models(url, headers, options["model"], _ASK_TIMEOUT_S)
     target = Target(
         url=url,

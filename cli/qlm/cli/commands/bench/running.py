@@ -19,7 +19,9 @@ from qlm.cli.bench.text import print_differences, print_report
 from qlm.cli.commands.bench.measuring import load_of, measure
 from qlm.cli.inspect.console import console
 from qlm.cli.scenario.output import make_folder
+from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.shown import without_password
 
 
 def run(options: Mapping[str, Any]) -> None:
@@ -54,6 +56,7 @@ def score(files: Sequence[Path], options: Mapping[str, Any]) -> None:
 def _measure(options: Mapping[str, Any]) -> None:
     if options["url"] is None:
         raise InvalidValueError("URL", None, "the address of a server, or --compare with two files")
+    server_url(options["url"])  # before what takes long
     slo = parse_slo(options["slo"])
     judging = _judging(options, slo)
     plans = [plan(load_of(options), options["seed"] + run) for run in range(options["repeat"])]
@@ -122,7 +125,8 @@ def _skipped(runs: Sequence[Run], skip: int) -> list[Run]:
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     secret = ("api_key", "headers")
-    return {name: _plain(value) for name, value in options.items() if name not in secret}
+    plain = {name: _plain(value) for name, value in options.items() if name not in secret}
+    return plain | {"url": without_password(str(options["url"]))}
 
 
 def _plain(value: Any) -> Any:

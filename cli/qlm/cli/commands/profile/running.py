@@ -26,6 +26,7 @@ from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
 from qlm.cli.profiling.named import read_profile
 from qlm.cli.profiling.saving import kept_points, reserve, save
 from qlm.cli.profiling.settings import FACTS, SETTINGS, Settings, choose_settings
+from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.beyond import beyond_fit
@@ -45,7 +46,8 @@ def run(options: dict[str, Any]) -> None:
         for name, flag in (("url", "URL"), ("accelerator", "--accelerator")):
             if options[name] is None:
                 raise InvalidValueError(flag, None, "a value, or --from-log with a log")
-        asyncio.run(profile_engine(options, Console(stderr=True)))
+        at = {"url": server_url(options["url"])}
+        asyncio.run(profile_engine(options | at, Console(stderr=True)))
 
 
 def _from_log(options: dict[str, Any]) -> None:

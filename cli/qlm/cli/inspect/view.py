@@ -86,13 +86,16 @@ class View:
         )
         return replace(table, columns=columns)
 
-    def drawn(self, tables: Sequence[Table], width: int, height: int) -> tuple["View", list[str]]:
+    def drawn(
+        self, tables: Sequence[Table], width: int, height: int, wrong: str = ""
+    ) -> tuple["View", list[str]]:
         """Lay out one page.
 
         Args:
             tables: The tables.
             width: Columns of the terminal.
             height: Its rows; the last one says where one is, and which keys there are.
+            wrong: Why the tables are not of now; shown in place of the keys.
 
         Returns:
             The view, on the last page if it was behind that, and the lines of the page.
@@ -103,7 +106,7 @@ class View:
         page = min(self.page, pages - 1)
         shown = everything[page * rows : (page + 1) * rows]
         shown += [""] * (rows - len(shown))
-        return replace(self, page=page), [*shown, self._status(page, pages)[:width]]
+        return replace(self, page=page), [*shown, (wrong or self._status(page, pages))[:width]]
 
     def _status(self, page: int, pages: int) -> str:
         if self.types:

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from qlm.cli.inspect.admin_client import AdminError
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.layout import Table
 from qlm.cli.inspect.view import View
@@ -37,39 +39,59 @@ _START: Final = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 def watch(look: Look) -> None:
     """Show tables on the whole terminal, anew every second, until the reader quits.
 
-    Without a terminal to read keys from, they are shown from the top. Where the output is no terminal, all
-    tables are printed every second.
+    Without a terminal to read keys from, they are shown from the top. Where the output is no terminal, or one
+    that cannot move its cursor, all tables are printed every second. A look that fails after the first one
+    is reported, and repeated.
 
     Args:
         look: Asks the gateway, and lays out the tables.
+
+    Raises:
+        AdminError: The first look failed.
     """
     out = console()
-    if out.is_terminal:
-        _draw(out, look)
+    first = look()
+    if out.is_terminal and not out.is_dumb_terminal:
+        _draw(out, first, look)
     else:
-        _print(out, look)
+        _print(out, first, look)
 
 
-def _print(out: Console, look: Look) -> None:
+def _looked(look: Look, before: Sequence[Table]) -> tuple[Sequence[Table], str]:
+    """Return new tables, or those before with what went wrong."""
+    try:
+        return look(), ""
+    except AdminError as error:
+        return before, str(error)
+
+
+def _print(out: Console, tables: Sequence[Table], look: Look) -> None:
+    wrong = said = ""
     while True:
-        out.print(Group(*look()), crop=False)
+        if not wrong:
+            out.print(Group(*tables), crop=False)
+        elif wrong != said:
+            click.echo(f"qlm: {wrong}", err=True)
+        said = wrong
         time.sleep(WATCH_S)
+        tables, wrong = _looked(look, tables)
 
 
-def _draw(out: Console, look: Look) -> None:
-    view = View()
+def _draw(out: Console, tables: Sequence[Table], look: Look) -> None:
+    view, wrong = View(), ""
     with _keys() as next_key, Live(console=out, screen=True, auto_refresh=False) as live:
         while not view.ended:
-            tables = look()
             headings = [each.name for table in tables for each in table.columns]
             next_look_s = time.monotonic() + WATCH_S
             while not view.ended:
-                view, lines = view.drawn(tables, out.width, out.height)
+                view, lines = view.drawn(tables, out.width, out.height, wrong)
                 live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
                 key = next_key(max(0.0, next_look_s - time.monotonic()))
                 if key is None:
                     break
                 view = view.pressed(key, headings)
+            if not view.ended:
+                tables, wrong = _looked(look, tables)
 
 
 class Keys:

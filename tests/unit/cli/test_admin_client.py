@@ -58,6 +58,19 @@ def test_an_empty_id_is_refused_by_name(command: str, name: str) -> None:
     assert done.output.startswith(f"qlm: {name} is ''; expected the id of ")
 
 
+@pytest.mark.parametrize("token", ["secret-of-operators\n", "secret of operators", "sécret-of-operators"])
+@pytest.mark.parametrize("command", ["queues", "doctor", "plan show"])
+def test_a_token_that_no_request_can_carry_is_refused_without_showing_it(
+    command: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QLM_ADMIN_TOKEN", token)
+    done = CliRunner().invoke(main, [*command.split(), "--url", NOBODY])
+    assert (done.exit_code, done.output) == (
+        2,
+        "qlm: QLM_ADMIN_TOKEN is 'no token'; expected ASCII characters without spaces, in one line\n",
+    )
+
+
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     done = CliRunner().invoke(main, ["doctor", "--url", "http://me:secret@127.0.0.1:9"])
     assert done.exit_code == 2, "a wrong option"

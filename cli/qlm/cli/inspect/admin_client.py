@@ -1,6 +1,7 @@
 """Client of the listener of a gateway for operators."""
 
 import json
+import re
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -12,6 +13,8 @@ from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0
+
+_TOKEN: Final = re.compile("[!-~]+")
 
 
 class AdminError(QlmError):
@@ -48,8 +51,13 @@ class AdminClient:
             token: The admin token; None if there is none.
 
         Raises:
-            InvalidValueError: That is no address.
+            InvalidValueError: That is no address, or no token.
         """
+        if token is not None and not _TOKEN.fullmatch(token):
+            # Not shown: it is a token with something too much, such as the end of a line.
+            raise InvalidValueError(
+                "QLM_ADMIN_TOKEN", "no token", "ASCII characters without spaces, in one line"
+            )
         self._token = token
         self._base_url = base_url.rstrip("/")
         try:

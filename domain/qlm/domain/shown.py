@@ -10,6 +10,8 @@ SHOWN_CHARACTERS_MAX: Final = 200
 DIGITS_MAX: Final = 4000
 """Longer whole numbers are shown by their number of digits; Python formats none of more than 4300."""
 
+_UP_TO_AT: Final = re.compile(r"\A((?:[a-z][a-z0-9+.-]*:?)?//)?.*@", re.DOTALL | re.IGNORECASE)
+
 
 def shown(value: object, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
     """Return the repr of any value, cut if it is long."""
@@ -36,8 +38,12 @@ def cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
 
 
 def without_password(address: str) -> str:
-    """Replace the parts of an address that may be secret: between scheme and last @, and the query."""
-    return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", address, flags=re.DOTALL), flags=re.DOTALL)
+    """Replace the parts of an address that may be secret: between scheme and last @, and the query.
+
+    Without a scheme, all before the last @ may be.
+    """
+    shown = _UP_TO_AT.sub(lambda found: f"{found[1] or ''}***@", address)
+    return re.sub(r"\?.*", "?***", shown, flags=re.DOTALL)
 
 
 def without_passwords(text: str) -> str:

@@ -49,6 +49,11 @@ def test_an_error_about_a_huge_number_can_be_raised() -> None:
         ("redis://u:se/c@ret@h:1/0?password=secret", "redis://***@h:1/0?***"),
         ("http://h:4318", "http://h:4318"),
         ("amqp://u:se cret@\nh", "amqp://***@\nh"),
+        ("u:secret@h:5672", "***@h:5672"),
+        ("amqp:/u:se//cret@h", "***@h"),
+        ("amqp//u:secret@h", "amqp//***@h"),
+        ("//u:secret@h", "//***@h"),
+        ("a b://u:secret@h", "***@h"),
     ],
 )
 def test_addresses_are_shown_without_secrets(address: str, kept: str) -> None:

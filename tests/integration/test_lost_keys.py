@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,9 +26,11 @@ from qlm.domain.errors import NotLeadingError, StoreDataError
 from qlm.domain.formats.api_keys import encode_api_key
 from qlm.domain.ids import ControllerId
 from qlm.domain.lease_answer import Granted
+from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
 from qlm.domain.ports.api_keys import ApiKey, Scope
+from qlm.domain.ports.outbox import EndEvent
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
@@ -38,6 +41,7 @@ from support.redis import RedisServer
 pytestmark = pytest.mark.servers
 
 WAITING, RUNNING, FRESH = 0, 1, 9
+EVENT = EndEvent(subject="s", ended_as="stop", tenant="t", at_ns=1)
 CONTROLLER = ControllerId("controller")
 _prefixes = (f"lost-{n}:" for n in itertools.count())
 
@@ -46,6 +50,26 @@ KINDS = (
     *("leader", "terms", "plan", "request:r0000", "request:r0001", "events:r0001", "log:r0001"),
     *("watchers:r0001", "waiting:*", "class:*", "groups:*", "group:g1", "group:g2", "queue:a", "instance:a"),
 )
+
+FIXED = (
+    *(
+        "incarnation",
+        "indexed",
+        "requests",
+        "held",
+        "drops",
+        "ended",
+        "classes",
+        "idle",
+        "queues",
+        "forecasts",
+    ),
+    *("homes", "leases", "instances", "unplaced", "refused", "leader", "terms", "plan", "signal", "history"),
+    *("ends", "ends_dropped", "aside"),
+)
+"""Keys of the whole deployment."""
+
+SORTED_SETS = ("requests", "held", "drops", "idle", "ends")
 
 
 @pytest.fixture
@@ -81,6 +105,16 @@ async def _fill(store: RedisStore) -> None:
 async def _lose(client: redis.asyncio.Redis, store: RedisStore, kind: str) -> None:
     async for key in client.scan_iter(f"{store._prefix}{kind}"):
         await client.delete(key)
+
+
+async def _write_over(client: redis.asyncio.Redis, store: RedisStore, name: str) -> None:
+    """Let a key hold another type than QLM writes, as another program would."""
+    key = f"{store._prefix}{name}"
+    await client.delete(key)
+    if name in SORTED_SETS:
+        await client.set(key, b"of another program")
+    else:
+        await client.zadd(key, {"of another program": 1})
 
 
 def _operations(store: RedisStore) -> Mapping[str, Callable[[], Awaitable[object]]]:
@@ -127,6 +161,16 @@ def _operations(store: RedisStore) -> Mapping[str, Callable[[], Awaitable[object
         "expire": lambda: store.expire(2**62),
         "leave": lambda: store.leave(A),
         "leader": store.leader,
+        "add_end": lambda: store.add_end(EVENT),
+        "claim_ends": lambda: store.claim_ends(1, 1.0),
+        "outbox_state": store.outbox_state,
+        "report_unplaced": lambda: store.report_unplaced(B.instance, "why", 60),
+        "refused_agents": store.refused_agents,
+        "report_refused_agent": lambda: store.report_refused_agent(B.instance, "why", 60),
+        "end_waiting": lambda: store.end_waiting([waiting.id], Outcome.OUTPUT_LOST, ""),
+        "indexed": store.indexed,
+        "incarnation": store.incarnation,
+        "warnings": store.warnings,
         **{f"published {kind}": partial(store.published, kind) for kind in PublishedKind},
     }
 
@@ -158,6 +202,65 @@ async def test_what_waits_can_be_planned_and_leased_after_the_queue_was_read_aga
     queue = await store.virtual_queue(A.instance)
     assert [group.id for group in queue.groups] == [G2]
     assert isinstance(await store.lease(metadata(WAITING), A, G2), Granted)
+
+
+@pytest.mark.parametrize("kind", FIXED)
+async def test_a_key_of_all_requests_that_another_program_wrote_over_counts_as_lost(
+    store: RedisStore, client: redis.asyncio.Redis, kind: str
+) -> None:
+    if kind == "terms":  # which begins with a new leader
+        await _lose(client, store, "leader")
+    for operation in _operations(store).values():
+        await _write_over(client, store, kind)
+        with suppress(NotLeadingError):
+            await operation()
+    (warning,) = await store.warnings()
+    assert f"{store._prefix}aside:" in warning
+    assert await client.exists(f"{store._prefix}aside:{kind}")
+
+
+@pytest.mark.parametrize("kind", FIXED)
+async def test_what_waits_goes_on_after_a_key_of_all_requests_was_written_over(
+    store: RedisStore, client: redis.asyncio.Redis, kind: str
+) -> None:
+    await _write_over(client, store, kind)
+    await store.view()
+    await store.expire(0)
+    indexed = await store.indexed()
+    await store.enqueue(metadata(WAITING, drop=True))  # as a controller does of a store that is not indexed
+    await store.reregister(metadata(RUNNING), A, (1, 2))
+    await alive(store, A)
+    view = await store.view()
+    assert view.leased == {A.instance: 1}
+    assert [each.id for each in view.instances] == [A.instance]
+    assert {each.metadata.id for each in await store.records(RequestFilter())} == {
+        metadata(n).id for n in (WAITING, RUNNING)
+    }
+    assert await store.expire(2**62) == [metadata(WAITING).id]
+    if kind in ("incarnation", "drops", "classes", "held"):
+        assert not indexed
+
+
+async def test_a_number_that_another_program_wrote_over_counts_as_lost(
+    store: RedisStore, client: redis.asyncio.Redis
+) -> None:
+    before = await store.incarnation()
+    for name in ("incarnation", "terms", "ends_dropped", "aside"):
+        await client.set(f"{store._prefix}{name}", "no number")
+    await client.delete(f"{store._prefix}leader")
+    assert await store.incarnation() > before
+    term = (await store.acquire_leadership(CONTROLLER, 3600)).term
+    assert term.n == 1
+    assert await store.incarnation() > term.incarnation  # no term counts twice
+    await store.warnings()
+
+
+async def test_leases_are_counted_anew_if_their_number_cannot_be(
+    store: RedisStore, client: redis.asyncio.Redis
+) -> None:
+    await client.delete(f"{store._prefix}leases")
+    await leased(store, FRESH, A)
+    assert (await store.view()).leased == {A.instance: 2}
 
 
 @pytest.mark.parametrize("kind", ["held", "leases", "request:r0001"])
@@ -220,3 +323,6 @@ async def test_a_damaged_api_key_hides_no_other_and_is_logged_once(
     await client.set(f"{store._prefix}api_keys", b"")
     with pytest.raises(StoreDataError, match="WRONGTYPE"):
         await store.api_keys()
+    await store.add_api_key(new)
+    assert await store.api_keys() == [new]
+    assert await store.warnings()

@@ -11,6 +11,7 @@ from qlm.domain.formats.api_keys import by_age, decode_api_key, encode_api_key
 from qlm.domain.ports.api_keys import ApiKey
 from qlm.domain.shown import shown
 from qlm.store.redis.errors import readable, translated_errors
+from qlm.store.redis.scripts import Scripts
 
 log = logging.getLogger("qlm.store")
 
@@ -21,12 +22,13 @@ class RedisApiKeys:
     """Part of `RedisStore` with the API keys."""
 
     _client: Redis
+    _scripts: Scripts
     _prefix: str
     _address: str
     _damaged: Set[str] = frozenset()
 
     async def add_api_key(self, key: ApiKey) -> None:
-        await self._on_hash("hset", key.id, encode_api_key(key))
+        await self._scripts.run("add_api_key", key.id, encode_api_key(key))
 
     async def api_keys(self) -> Sequence[ApiKey]:
         stored: Mapping[bytes, bytes] = await self._on_hash("hgetall")

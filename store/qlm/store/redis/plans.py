@@ -16,7 +16,7 @@ from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import LIFETIMES_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec, plan_codec
-from qlm.store.redis.errors import readable, translated_errors
+from qlm.store.redis.errors import readable
 from qlm.store.redis.pipeline import Argument
 from qlm.store.redis.scripts import Scripts, padded
 
@@ -99,8 +99,7 @@ class RedisPlans:
     # steps
 
     async def _read(self, what: str) -> bytes | None:
-        with translated_errors(self._address):
-            value: Any = await self._client.get(f"{self._prefix}{what}")
+        value = await self._scripts.run("read", what)
         return None if value is None else bytes(value)
 
     async def _fenced(self, name: str, *arguments: Argument, term: Term | None) -> Any:

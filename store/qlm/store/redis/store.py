@@ -30,6 +30,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
   many; it expires a day after the last of them).
 * `aside:<key>` (expires after a day): a key `<key>` of these that held another type than it should, or
   unreadable numbers, and counts as lost since; `aside` (number, expires with the last one): how many.
+  `api_keys` is set aside only when a key is added: until then its readers go on with those they know.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),

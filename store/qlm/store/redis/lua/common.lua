@@ -11,35 +11,54 @@ local function key(kind, name)
   return PREFIX .. kind .. ':' .. name
 end
 
--- Set aside a key of one request, class, group or instance, if there is one, that another program wrote over.
+local function is_number(text)
+  return text and string.find(text, '^%d+$')
+end
+
+-- Keys of the whole deployment of which the queues have what is lost with them: it is entered again when they are
+-- read, which a new incarnation has the controller do. `terms` must not count from 1 again under the same one.
+local READ_AGAIN = { requests = true, held = true, drops = true, classes = true, terms = true }
+
+-- Set aside a key, if there is one, that another program wrote over.
 local function set_aside(name)
   if redis.call('EXISTS', name) == 0 then
     return
   end
-  local kept = ASIDE .. ':' .. string.sub(name, #PREFIX + 1)
+  local suffix = string.sub(name, #PREFIX + 1)
+  local kept = ASIDE .. ':' .. suffix
   redis.call('RENAME', name, kept)
   redis.call('PEXPIRE', kept, ASIDE_MS)
-  redis.call('INCR', ASIDE)
+  if READ_AGAIN[suffix] then
+    redis.call('DEL', PREFIX .. 'incarnation')
+  end
+  if type(redis.pcall('INCR', ASIDE)) == 'table' then -- no number either
+    redis.call('SET', ASIDE, 1)
+  end
   redis.call('PEXPIRE', ASIDE, ASIDE_MS)
 end
 
--- Call a command. What one of those keys held counts as lost if it is of another type, or no number: in a script
--- that many requests share, one of them would cost all of these what they ask for.
+-- Return whether an error says that a key holds another type, or no number where it should.
+local function is_unreadable(command, error)
+  return string.find(error, 'WRONGTYPE', 1, true) or string.find(error, 'hash value is not', 1, true)
+    or (command == 'INCR' and (string.find(error, 'value is not', 1, true) or string.find(error, 'overflow', 1, true)))
+end
+
+-- Call a command. What the key held counts as lost if it is unreadable: in a script that many requests share, one of
+-- them would cost all of these what they ask for, and a key of all of them would cost everything.
 local function call(command, name, ...)
   local answer = redis.pcall(command, name, ...)
   if type(answer) ~= 'table' or not answer.err then
     return answer
   end
-  local unreadable = string.find(answer.err, 'WRONGTYPE', 1, true)
-    or string.find(answer.err, 'hash value is not', 1, true)
-  if unreadable and string.find(name, ':', #PREFIX + 1, true) then
+  if is_unreadable(command, answer.err) then
     set_aside(name)
   end
   return redis.call(command, name, ...) -- again, since it raises what Redis says
 end
 
 local INCARNATION = call('GET', PREFIX .. 'incarnation')
-if not INCARNATION then
+if not is_number(INCARNATION) then
+  set_aside(PREFIX .. 'incarnation')
   call('SET', PREFIX .. 'incarnation', SEED)
   call('DEL', PREFIX .. 'indexed') -- without the incarnation other keys may be lost as well
   INCARNATION = SEED
@@ -288,10 +307,6 @@ end
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
   'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why', 'notify', 'incarnation' }
 local ROW_ALWAYS = 5 -- the first of them are in every row
-
-local function is_number(text)
-  return text and string.find(text, '^%d+$')
-end
 
 -- Return the row of a request; nil if there is none, or one without what every row has.
 local function read_row(id)

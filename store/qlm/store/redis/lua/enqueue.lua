@@ -15,6 +15,7 @@ end
 
 -- Enter a known request again in what tells where it is, should that have been lost.
 local function repair(row)
+  call('ZADD', PREFIX .. 'requests', 0, member(row.arrival, row.id))
   if row.instance then
     call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
   elseif row.state == 'queued' then

@@ -10,6 +10,7 @@ local refused = refusal(row, metadata, instance, session)
 if refused then
   return reply(refused)
 end
+call('ZADD', PREFIX .. 'requests', 0, member(row.arrival, row.id)) -- should that have been lost
 stop_waiting(row)
 local tokens = drop_damaged_log(row)
 local tail = string.sub(packed, tokens * TOKEN_BYTES + 1)

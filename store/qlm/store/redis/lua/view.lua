@@ -61,4 +61,12 @@ for i = 1, #versions, 2 do
   local homes = call('HGET', PREFIX .. 'homes', versions[i]) or ''
   queues[#queues + 1] = { versions[i], tonumber(versions[i + 1]), ids, forecasts, homes }
 end
+-- Each held request has one lease: other numbers have lost some.
+local leases, counted = call('HVALS', PREFIX .. 'leases'), 0
+for _, count in ipairs(leases) do
+  counted = counted + (tonumber(count) or 0)
+end
+if counted ~= call('ZCARD', PREFIX .. 'held') then
+  recount_leases()
+end
 return reply({ classes, statuses, queues, call('HGETALL', PREFIX .. 'leases') })

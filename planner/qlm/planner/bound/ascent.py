@@ -7,7 +7,7 @@ from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, best_start, model_prices
 from qlm.planner.bound.isotonic import never_rising
 from qlm.planner.compiling.compiled import compiled
-from qlm.planner.refcounts import without_refcounts
+from qlm.planner.compiling.refcounts import without_refcounts
 
 
 @compiled()

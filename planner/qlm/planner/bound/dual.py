@@ -12,7 +12,7 @@ import numpy as np
 from qlm.planner.arrays import Floats
 from qlm.planner.bound.charge import Charges, charge
 from qlm.planner.compiling.compiled import compiled
-from qlm.planner.refcounts import without_refcounts
+from qlm.planner.compiling.refcounts import without_refcounts
 
 NEVER: Final = np.inf
 

@@ -5,6 +5,7 @@ Both take groups in a given order, and write them into empty queues.
 
 from qlm.planner.arrays import Ints
 from qlm.planner.compiling.compiled import compiled
+from qlm.planner.compiling.refcounts import without_refcounts
 from qlm.planner.fast.clock import sleeping_tier, swap_time
 from qlm.planner.fast.data import (
     BEGIN,
@@ -26,7 +27,6 @@ from qlm.planner.fast.data import (
     Queues,
 )
 from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue
-from qlm.planner.refcounts import without_refcounts
 
 
 @compiled()

@@ -11,6 +11,7 @@ from typing import Final
 
 from qlm.planner.arrays import Ints
 from qlm.planner.compiling.compiled import compiled
+from qlm.planner.compiling.refcounts import without_refcounts
 from qlm.planner.fast.data import (
     BEGIN,
     COST,
@@ -26,7 +27,6 @@ from qlm.planner.fast.data import (
 )
 from qlm.planner.fast.queues import INFEASIBLE, accept, chains_hold, evaluate
 from qlm.planner.fast.settings import Neighborhood
-from qlm.planner.refcounts import without_refcounts
 
 _MOVES_PER_TEMPERATURE: Final = 64
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.annealing_cases import drawn, searched_cases
-from qlm.agents.batching.policies.annealing.compiling import cached, can_compile
+from qlm.agents.batching.policies.annealing.compiling import can_compile
 from qlm.agents.batching.policies.annealing.exhaustive import exhaustive
 from qlm.agents.batching.policies.annealing.jobs import Jobs
 from qlm.agents.batching.policies.annealing.search import Schedule, Search, in_order, solution
@@ -156,16 +156,3 @@ def test_the_schedule_is_the_one_of_the_paper() -> None:
     assert len(schedule.temperatures) == 6_300
     assert schedule.temperatures[0] == 500.0
     assert 20.0 <= schedule.temperatures[-1] < 20.0 / 0.95
-
-
-def test_code_is_compiled_without_a_cache_where_there_is_no_folder_for_it() -> None:
-    asked: list[dict[str, Any]] = []
-
-    def njit(**options: Any) -> Any:
-        asked.append(options)
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    assert cached(njit, _values, inline="always") is _values  # type: ignore[arg-type]
-    assert [options.get("cache", False) for options in asked] == [True, False]

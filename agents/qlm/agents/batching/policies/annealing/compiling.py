@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ Anneal = Callable[..., int]
 
 _HELPERS: Final = ("score", "batch_of", "elsewhere", "fits", "swaps", "effective", "apply", "revert", "copy")
 """Functions of the kernel, each behind those that it calls."""
+
+_SOURCES: Final = Path(__file__).parent
 
 
 @cache
@@ -33,25 +36,17 @@ def annealer(*, compiled: bool) -> Anneal:
 
 @cache
 def _compiled() -> Anneal:
-    njit = import_module("numba").njit
+    compiled = import_module("qlm.planner.compiling.compiled").compiled
     scope: dict[str, Any] = dict(vars(kernel))
-    scope["uncounted"] = import_module("qlm.planner.refcounts").without_refcounts
+    scope["uncounted"] = import_module("qlm.planner.compiling.refcounts").without_refcounts
     for name in (*_HELPERS, "anneal"):
         copied = FunctionType(getattr(kernel, name).__code__, scope, name)
         copied.__module__ = kernel.__name__
-        scope[name] = cached(njit, copied, inline="never" if name == "anneal" else "always")
-    compiled: Anneal = scope["anneal"]
-    _call_once(compiled)
-    return compiled
-
-
-def cached(njit: Callable[..., Any], function: FunctionType, *, inline: str) -> Any:
-    """Return the compiled function, kept in numba's cache if there is a folder to write to."""
-    options = {"nogil": True, "error_model": "numpy", "inline": inline}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder
-        return njit(**options)(function)
+        inline = "never" if name == "anneal" else "always"
+        scope[name] = compiled(sources=(_SOURCES,), error_model="numpy", inline=inline)(copied)
+    annealed: Anneal = scope["anneal"]
+    _call_once(annealed)
+    return annealed
 
 
 def _call_once(anneal: Anneal) -> None:

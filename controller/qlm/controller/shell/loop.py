@@ -28,6 +28,7 @@ from qlm.controller.shell.history import HistoryKeeper
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
 from qlm.controller.shell.reconciler import Reconciler
+from qlm.controller.shell.store_watch import StoreWatch
 from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.controller.shell.timed_placer import TimedPlacer
 from qlm.domain.errors import NotLeadingError
@@ -101,6 +102,8 @@ class ControllerLoop:
         self._reporter = PlanReporter(store, faults, settings.patience)
         self._history = HistoryKeeper(store, faults)
         self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults)
+        warned = (lambda _: None) if metrics is None else metrics.store_warned
+        self._store_watch = StoreWatch(store, faults, warned)
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
@@ -149,6 +152,7 @@ class ControllerLoop:
             UnavailableError: Try again later.
         """
         term = await self._leadership.term()
+        await self._store_watch.look(self._clock.now_ns())
         await self._store.expire(self._clock.now_ns())
         view = await self._store.view()
         if await self._reconciler.run(view, term):

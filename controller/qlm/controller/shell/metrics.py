@@ -85,6 +85,12 @@ class ControllerMetrics(Collector):
             "Turns given up because store or broker was away",
             registry=registry,
         )
+        self._store_warnings = Gauge(
+            "qlm_controller_store_warnings",
+            "What breaks promises of the store or soon will, such as memory that is nearly used up; "
+            "`qlm doctor` says what",
+            registry=registry,
+        )
         self._moved = Counter(
             "qlm_controller_groups_moved",
             "Groups that a plan moved to this instance from another one (load balancing)",
@@ -117,7 +123,12 @@ class ControllerMetrics(Collector):
         """Record that another controller leads."""
         self.turn = self._audit = None
         self._needed = {}
+        self._store_warnings.set(0)
         self._leader.set(0)
+
+    def store_warned(self, warnings: int) -> None:
+        """Record the number of warnings of the store."""
+        self._store_warnings.set(warnings)
 
     def skipped(self) -> None:
         """Record a skipped turn."""

@@ -64,6 +64,13 @@ class RequestIndex(PublishedState, Protocol):
         """Return an atomic snapshot of classes, groups, live instances and virtual queues."""
         ...
 
+    async def warnings(self) -> Sequence[str]:
+        """Return what breaks promises of this port, or soon will, a sentence each.
+
+        These are settings of the server, lost data, and memory that is nearly used up.
+        """
+        ...
+
 
 class GatewayStore(RequestIndex, ApiKeys, Outbox, MediaStore, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, receive output, know clients, tell ends.
@@ -81,10 +88,6 @@ class GatewayStore(RequestIndex, ApiKeys, Outbox, MediaStore, Protocol):
         Raises:
             StoreUnavailableError: The store cannot be reached, or cannot be written.
         """
-        ...
-
-    async def warnings(self) -> Sequence[str]:
-        """Return what breaks promises of this port: settings of the server, lost data; a sentence each."""
         ...
 
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:

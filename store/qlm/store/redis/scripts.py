@@ -52,6 +52,11 @@ class Scripts:
         self._known: dict[str, _Script] = {}
         self._incarnation = 0
 
+    @property
+    def kept_s(self) -> float:
+        """Time for which ended requests are kept."""
+        return self._limits.result_ttl_s
+
     def saw_incarnation(self, incarnation: int) -> None:
         """Remember an incarnation: one that this process starts later will be larger."""
         self._incarnation = max(self._incarnation, incarnation)

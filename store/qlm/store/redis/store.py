@@ -78,7 +78,7 @@ from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.reads import RedisReads
 from qlm.store.redis.scripts import Scripts
-from qlm.store.redis.server import PrimaryClient, aside_warnings, eviction_warnings
+from qlm.store.redis.server import PrimaryClient, RedisWarnings
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0
@@ -87,7 +87,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run blocks every other client of Redis, about 20 µs per entry."""
 
 
-class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, Store):
+class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, RedisWarnings, Store):
     """Store in Redis.
 
     Calls are bounded in time and not retried: after a StoreUnavailableError the operation may have happened.
@@ -151,14 +151,6 @@ class RedisStore(RedisPlans, RedisReads, RedisOutbox, RedisApiKeys, RedisMedia, 
 
     async def probe(self) -> None:
         await self._scripts.run("probe")
-
-    async def setting_warnings(self) -> Sequence[str]:
-        """Return those of the warnings that are about settings of the server."""
-        return await eviction_warnings(self._client, self._address)
-
-    async def warnings(self) -> Sequence[str]:
-        set_aside = await self._read("aside")
-        return (*await self.setting_warnings(), *aside_warnings(set_aside, self._prefix, self._address))
 
     # requests
 

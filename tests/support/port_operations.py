@@ -14,7 +14,7 @@ PORTS: Final = {"store": Store, "broker": Broker, "engine": Engine, "unit": Mana
 OF_ROUTES: Final = {
     "store": {
         *("add_api_key", "api_keys", "ask_drain", "erase", "leader", "queue_position", "records"),
-        *("refused_agents", "remove_api_key", "unplaced", "warnings"),
+        *("refused_agents", "remove_api_key", "unplaced"),
     },
     "broker": {"pick", "probe"},
 }

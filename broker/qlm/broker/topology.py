@@ -70,7 +70,10 @@ def hold_instance(queue: QueueName) -> InstanceId | None:
     if not queue.startswith(_HOLD_PREFIX):
         return None
     escaped = queue.removeprefix(_HOLD_PREFIX)
-    return InstanceId(_ESCAPED.sub(lambda m: bytes.fromhex(m.group().replace("~", "")).decode(), escaped))
+    try:
+        return InstanceId(_ESCAPED.sub(lambda m: bytes.fromhex(m.group().replace("~", "")).decode(), escaped))
+    except UnicodeDecodeError:  # QLM escapes texts only
+        return None
 
 
 class QueueType(StrEnum):

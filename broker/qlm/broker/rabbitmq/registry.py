@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from qlm.broker.rabbitmq.connection import RESOURCE_LOCKED, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq.link import Backoff
-from qlm.broker.topology import REGISTRY, lock_of
+from qlm.broker.topology import QUEUE_NAME_BYTES_MAX, REGISTRY, lock_of
 from qlm.domain.ids import QueueName
+
+log = logging.getLogger("qlm.broker")
 
 
 class Registry:
@@ -22,17 +25,40 @@ class Registry:
         self._timeout_s = timeout_s
         self._rng = rng
         self._turn = asyncio.Lock()
+        self._warned = False
 
     async def names(self, connection: Connection) -> Sequence[QueueName]:
         """Return the registered names; delete duplicates."""
         async with self._turn, locked(connection, REGISTRY, self._timeout_s, self._rng):
-            return await _read_names(connection)
+            return await self._read(connection)
 
     async def remove(self, connection: Connection, names: Collection[QueueName]) -> None:
         """Delete names; without an answer to the end of that in time, hang up."""
         timeout_s = self._timeout_s
         async with self._turn, locked(connection, REGISTRY, timeout_s, self._rng, end_s=timeout_s):
-            await _read_names(connection, without=names)
+            await self._read(connection, without=names)
+
+    async def _read(self, connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
+        names: set[QueueName] = set()
+        channel = await connection.channel()
+        try:
+            while got := await channel.get(REGISTRY):
+                name = _name_in(got.body)
+                if name is None:
+                    self._warn(got.body)
+                    continue
+                if name in names or name in without:
+                    channel.ack(got.tag)
+                names.add(name)
+            return sorted(names.difference(without))
+        finally:
+            await channel.close()  # puts the names back
+
+    def _warn(self, body: bytes) -> None:
+        """Log once that a message is no name: no program but QLM should write there."""
+        if not self._warned:
+            self._warned = True
+            log.warning("%s has a message that names no queue, and is left there: %.100r", REGISTRY, body)
 
 
 @contextlib.asynccontextmanager
@@ -94,15 +120,9 @@ async def give_back(connection: Connection, channel: Channel, lock: str, end_s: 
         connection.hang_up()
 
 
-async def _read_names(connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
-    names: set[QueueName] = set()
-    channel = await connection.channel()
+def _name_in(body: bytes) -> QueueName | None:
+    """Return the name in a message; None if no queue can have it."""
     try:
-        while got := await channel.get(REGISTRY):
-            name = QueueName(got.body.decode())
-            if name in names or name in without:
-                channel.ack(got.tag)
-            names.add(name)
-        return sorted(names.difference(without))
-    finally:
-        await channel.close()  # puts the names back
+        return QueueName(body.decode()) if 0 < len(body) <= QUEUE_NAME_BYTES_MAX else None
+    except UnicodeDecodeError:
+        return None

@@ -11,11 +11,14 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import TOKEN_ID_MAX, TokenIds
-from qlm.domain.request import Request
+from qlm.domain.request import PRIORITY_LIMIT, Request
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import check_ms
 
 _INT64_MAX: Final = 2**63 - 1
+
+QUEUE_BYTES_MAX: Final = 250
+"""Longest name of the queue of a class, or of its late class: with `.lock` behind it, AMQP has 255 bytes."""
 
 _TEXT: Final = frozenset({str})
 _FLAG: Final = frozenset({bool})
@@ -70,8 +73,12 @@ def check_request(request: Request) -> None:
 
 def _check_class(cls: RequestClass) -> None:
     _check(cls, "cls.", _OF_CLASS)
+    if abs(cls.priority) > PRIORITY_LIMIT:
+        raise InvalidValueError("cls.priority", cls.priority, f"from -{PRIORITY_LIMIT} to {PRIORITY_LIMIT}")
     if cls.target_ms is not None:
         check_ms("cls.target_ms", cls.target_ms)
+    if len(cls.missed().queue) > QUEUE_BYTES_MAX:  # it consists of ASCII
+        raise InvalidValueError("cls", cls.queue, f"names whose queue has at most {QUEUE_BYTES_MAX} bytes")
     pace = cls.tokens_per_s
     if pace is not None and not isfinite(pace):
         raise InvalidValueError("cls.slo", cls.slo, "a finite pace")
@@ -81,6 +88,7 @@ def _check_sampling(sampling: Sampling) -> None:
     _check(sampling, "sampling.", _OF_SAMPLING)
     _check_ids("sampling.stop_token_ids", sampling.stop_token_ids)
     _check_ids("sampling.eos_token_ids", sampling.eos_token_ids)
+    _check_ids("sampling.logit_bias", tuple(token_id for token_id, _ in sampling.logit_bias))
     for token_id, bias in sampling.logit_bias:
         if not isfinite(bias):
             raise InvalidValueError(f"sampling.logit_bias[{token_id}]", bias, "a finite number")
@@ -93,6 +101,8 @@ def _check(value: object, path: str, types: _Types) -> None:
         if kind not in expected or (kind is float and not isfinite(found)):
             names = " or ".join(sorted(each.__name__ for each in expected))
             raise InvalidValueError(path + name, found, f"a finite value of type {names}")
+        if kind is int and abs(found) > _INT64_MAX:
+            raise InvalidValueError(path + name, found, "a number of 64 bits")
 
 
 def _check_ids(path: str, token_ids: TokenIds) -> None:

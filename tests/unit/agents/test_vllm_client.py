@@ -108,6 +108,26 @@ def test_a_stream_without_a_good_end_raises(data: bytes, error: type[Exception],
         read(data)
 
 
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        sse({"error": {"code": 500, "message": LONG}}),
+        sse({"error": {"code": 400, "message": LONG}}),
+        sse({"error": LONG}),
+        tokens(1, finish=LONG),
+        sse({"choices": [{"token_ids": [LONG], "finish_reason": None}]}),
+        usage(LONG),
+    ],
+)
+def test_an_error_of_any_length_becomes_a_short_one(data: bytes) -> None:
+    with pytest.raises((EngineUnavailableError, EngineRefusedError), match="xxx") as caught:
+        read(data)
+    assert len(str(caught.value)) < 1000
+
+
 @dataclass
 class Fickle:
     """A server that closes each connection at the request after the `patience`-th, without an answer."""

@@ -11,11 +11,15 @@ from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnav
 from qlm.domain.formats.token_logprobs import UNKNOWN, TokenLogprob, pack
 from qlm.domain.ids import TOKEN_ID_MAX
 from qlm.domain.ports.engine import EngineChunk
+from qlm.domain.shown import cut, shown
 
 _EVENT_END: Final = b"\n\n"
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _FINISHES: Final = frozenset({"stop", "length", "abort"})
+
+_SHOWN_MAX: Final = 500
+"""Characters of an error that become the detail of its request, which events of its history repeat."""
 
 EVENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size of an event without its end at which the engine is taken for broken: those of vLLM have a few KiB."""
@@ -111,7 +115,7 @@ class EngineStream:
                     self._packed += read_logprobs(choice, self.logprobs)
                 if (finish := choice["finish_reason"]) is not None:
                     if finish not in _FINISHES:
-                        raise EngineUnavailableError(f"the engine ended the answer with {finish!r}")
+                        raise EngineUnavailableError(f"the engine ended the answer with {shown(finish)}")
                     self.finish = finish
             if (usage := event.get("usage")) is not None:
                 details = usage.get("prompt_tokens_details") or {}
@@ -129,7 +133,7 @@ class EngineStream:
     def _add(self, token_ids: list[Any]) -> None:
         for token_id in token_ids:
             if type(token_id) is not int or not 0 <= token_id <= TOKEN_ID_MAX:
-                raise TypeError(f"token id {token_id!r}")
+                raise TypeError(f"token id {shown(token_id)}")
             self._token_ids.append(token_id)
         self._tokens += len(token_ids)
         if self.tokens_max is not None and self._tokens > self.tokens_max:
@@ -140,14 +144,14 @@ class EngineStream:
 
 def _count(value: object) -> int | None:
     if value is not None and (type(value) is not int or value < 0):
-        raise TypeError(f"a count of {value!r}")
+        raise TypeError(f"a count of {shown(value)}")
     return value
 
 
 def _error(error: object) -> EngineRefusedError | EngineUnavailableError:
     # A fault of the request, which the engine may detect only after its 200.
     plain = error if isinstance(error, dict) else {"message": error}
-    message = f"the engine reports: {plain.get('message')}"
+    message = f"the engine reports: {cut(str(plain.get('message')), _SHOWN_MAX)}"
     code = plain.get("code")
     refused = isinstance(code, int) and code in FAULTS_OF_REQUESTS
     return EngineRefusedError(f"{message} ({code})") if refused else EngineUnavailableError(message)

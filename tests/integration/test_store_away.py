@@ -11,6 +11,7 @@ import redis.asyncio
 
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
+from qlm.cli.inspect.readiness_checks import readiness
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
 from qlm.gateway.core.limits import GatewayLimits
@@ -127,6 +128,16 @@ async def test_a_redis_that_cannot_write_is_not_ready_and_requests_are_refused(
         return (await http.post("/v1/completions", json=BODY)).status_code == 200
 
     await until(serves, WAIT_S)
+
+
+@pytest.mark.servers
+async def test_the_cure_of_a_full_redis_is_no_restart(
+    server: RedisServer, client: redis.asyncio.Redis, http: httpx.AsyncClient
+) -> None:
+    await no_memory(server, client)
+    found = {each.check: each for each in readiness((await http.get("/readyz")).json())}
+    assert "it is full; a restart does not help" in found["store"].remedy
+    await heal(server, client)
 
 
 @pytest.mark.parametrize("fault", [no_replicas, killed])

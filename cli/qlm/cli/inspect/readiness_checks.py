@@ -19,6 +19,12 @@ _CURES: Final[Mapping[str, str]] = {
     "sessions": "the gateway is starting or stopping; if that lasts, look at its log",
 }
 
+_FULL: Final = (
+    "it is full; a restart does not help. Give it more with `redis-cli CONFIG SET maxmemory`, and then keep "
+    "less (results.kept_max, results.kept_s). QLM goes on by itself when there is room, and nothing that was "
+    "accepted is lost"
+)
+
 
 def readiness(ready: Mapping[str, str]) -> list[Finding]:
     """Name the parts of a gateway that are away, with their own words; one line if none is."""
@@ -27,7 +33,11 @@ def readiness(ready: Mapping[str, str]) -> list[Finding]:
     if not away:
         return [Finding("gateway", True, f"ready ({', '.join(sorted(parts))})")]
     up = Finding("gateway", True, f"it answers, and cannot accept requests without its {' and '.join(away)}")
-    return [up, *(Finding(name, False, state, _CURES.get(name, "")) for name, state in away.items())]
+    return [up, *(Finding(name, False, state, _cure(name, state)) for name, state in away.items())]
+
+
+def _cure(part: str, state: str) -> str:
+    return _FULL if "'maxmemory'" in state else _CURES.get(part, "")
 
 
 def file_storage(error: str | None) -> Finding:

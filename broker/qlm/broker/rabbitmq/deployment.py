@@ -7,7 +7,7 @@ the binding ends with its connection.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -172,7 +172,7 @@ class _Member:
             for tag in tags:
                 channel.requeue(tag)
             await channel.depth(DEPLOYMENT)  # answered when they are back
-        return _decoded(bodies[-1]) if bodies else None
+        return _latest(bodies)
 
     async def _write(self, connection: Connection, mark: DeploymentMark) -> None:
         body = orjson.dumps({"id": mark.id, "store": mark.partner})
@@ -219,6 +219,23 @@ async def _has_members(connection: Connection, id: str) -> bool:
 
 def _key(id: str) -> str:
     return f"qlm.member.{id}"
+
+
+def _latest(bodies: Sequence[bytes]) -> DeploymentMark | None:
+    """Return the latest mark among messages; those behind it may be of another program.
+
+    Raises:
+        UndecodableDataError: None of them is a mark.
+    """
+    failed: UndecodableDataError | None = None
+    for body in reversed(bodies):
+        try:
+            return _decoded(body)
+        except UndecodableDataError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return None
 
 
 def _decoded(body: bytes) -> DeploymentMark:

@@ -92,7 +92,8 @@ def attainment(
 def recorded_attainment(record: RequestRecord, now_ns: int) -> Attainment:
     """Return whether a request met its objective, by its record.
 
-    One that has not ended counts as late as soon as its first token, or its answer, is overdue.
+    One that has not ended counts as late as soon as its first token, the next token of its reader, or its
+    answer is overdue.
     """
     metadata, outcome = record.metadata, record.outcome
     if outcome is None:
@@ -186,7 +187,19 @@ def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
     if not metadata.answered_by_first_token or record.first_token_ns is None:
         late_ns = float(now_ns - deadline_ns)
     else:
-        late_ns = max(record.first_token_ns - deadline_ns, _reader_late_ns(record.reader_late_s or 0.0))
+        late_ns = max(record.first_token_ns - deadline_ns, _reader_late_ns(_reader_waits_s(record, now_ns)))
     if (whole_ms := metadata.extensions.deadline_ms) is None:
         return late_ns
     return max(late_ns, now_ns - metadata.arrival_ns - whole_ms * NS_PER_MS)
+
+
+def _reader_waits_s(record: RequestRecord, now_ns: int) -> float:
+    """Return how long the reader of an answer that has begun has waited, for its next token, too."""
+    metadata = record.metadata
+    late_s = record.reader_late_s or 0.0
+    if not isinstance(metadata.slo, ReadingSlo):
+        return late_s
+    if record.settled or record.output_tokens >= metadata.sampling.max_tokens:  # no token will come
+        return late_s
+    next_due_s = Reader.of(metadata.slo).due_s(record.output_tokens)
+    return max(late_s, (now_ns - metadata.arrival_ns) / NS_PER_S - next_due_s)

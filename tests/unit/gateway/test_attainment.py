@@ -139,6 +139,23 @@ def test_a_request_that_is_overdue_counts_as_late_before_its_end() -> None:
     assert standing(BatchSlo(), None, 10**6) == (None, None)
 
 
+def test_a_reader_whose_next_token_is_overdue_waits_before_it_comes() -> None:
+    slo = ReadingSlo(ttft_ms=50, tokens_per_s=10)
+
+    def reading(now_ms: int, tokens: int = 3, **more: Any) -> tuple[bool | None, float | None]:
+        fields: dict[str, Any] = {"first_token_ns": 40 * MS, "reader_late_s": 0.0, **more}
+        record = RequestRecord(
+            metadata=metadata(slo), state=RequestState.RUNNING, output_tokens=tokens, **fields
+        )
+        return recorded_attainment(record, now_ms * MS)
+
+    assert reading(350) == (None, None)  # token 3 is due now
+    assert reading(850) == (False, 0.5)
+    assert reading(850, reader_late_s=0.75) == (False, 0.75)
+    assert reading(5000, tokens=10) == (None, None)  # all that it may have
+    assert reading(5000, end_asked=Outcome.STOP) == (None, None)  # it met a stop text
+
+
 def test_an_ended_request_keeps_its_last_instance() -> None:
     went = [("accepted", None), ("leased", "a"), ("returned", "a"), ("leased", "b"), ("ended", "b")]
     events = tuple(Event(n, what, "", InstanceId(on) if on else None) for n, (what, on) in enumerate(went))

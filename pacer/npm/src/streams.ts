@@ -9,6 +9,9 @@ import type { PacerOptions } from "./options.js";
 import { watchPage, type Page } from "./page.js";
 import { Pacer, type PacerReport } from "./pacer.js";
 
+/** Longest wait of a timer: one of more than 31 bits fires at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
 export interface StreamOptions extends PacerOptions {
   /** Aborted: what is pending is shown at once, and the stream ends there. */
   readonly signal?: AbortSignal | undefined;
@@ -113,7 +116,8 @@ class Pump<T> {
   #wait(): void {
     const wakeAt = this.#items.wakeAt;
     if (wakeAt === undefined) return;
-    this.#timer = setTimeout(() => this.#run(), Math.max(0, wakeAt - this.#clock()));
+    const waitMs = Math.min(Math.max(0, wakeAt - this.#clock()), TIMER_MAX_MS);
+    this.#timer = setTimeout(() => this.#run(), waitMs);
   }
 
   /** Lets go of timer, page and signal, and reports; returns the first failure. */

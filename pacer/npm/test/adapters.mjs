@@ -355,6 +355,31 @@ export const adapterTests = (lib) => [
     },
   },
   {
+    name: "text that is due after more than a timer can wait does not wake the pacer before",
+    async run() {
+      const set = globalThis.setTimeout;
+      const timers = [];
+      let now = 0;
+      try {
+        globalThis.setTimeout = (run, waitMs) => timers.push({ run, waitMs });
+        const source = new ReadableStream({ start: (controller) => controller.enqueue("One two ") });
+        const pipe = lib.pacerStream({ rate: 1e-7, clock: () => now });
+        const reader = source.pipeThrough(pipe).getReader();
+        check((await reader.read()).value === "One", "the first word");
+        check(timers.at(-1).waitMs === 2 ** 31 - 1, `the timer waits ${timers.at(-1)?.waitMs} ms`);
+        now = 2 ** 31 - 1;
+        timers.at(-1).run();
+        check(timers.at(-1).waitMs === 2 ** 31 - 1, "it waits on");
+        now = 3 / ((1e-7 * 4) / 1000); // three characters later
+        timers.at(-1).run();
+        check((await reader.read()).value === " two", "the second word");
+        await reader.cancel();
+      } finally {
+        globalThis.setTimeout = set;
+      }
+    },
+  },
+  {
     name: "an error of a shape at a time when an item is due ends the stream",
     async run() {
       let cut = 0;

@@ -121,7 +121,9 @@ def pace_sync(
 
 def _take(arrivals: queue.SimpleQueue[Callable[[], None]], wake_at_ms: float | None, now_ms: NowMs) -> None:
     """Wait for an arrival or the next due time, and take all arrivals."""
-    timeout_s = None if wake_at_ms is None else max(0.0, (wake_at_ms - now_ms()) / 1000)
+    timeout_s = None
+    if wake_at_ms is not None:
+        timeout_s = min(max(0.0, (wake_at_ms - now_ms()) / 1000), threading.TIMEOUT_MAX)
     try:
         arrivals.get(timeout=timeout_s)()
         while True:

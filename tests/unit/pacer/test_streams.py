@@ -1,6 +1,7 @@
 """Paced streams: async and plain iterators, and chunks of the OpenAI SDK."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -92,6 +93,23 @@ def test_an_error_of_a_plain_stream_comes_after_the_text_before_it() -> None:
         got.extend(pace_sync(source, TEXT, Pacer(PacerOptions(rate=0.001))))
     # `extend` keeps what came before the error.
     assert "".join(got) == "".join(TEXTS)
+
+
+def test_a_plain_stream_waits_for_text_that_is_due_beyond_all_times() -> None:
+    taken = threading.Event()
+
+    def source() -> Iterator[str]:
+        yield "One two "
+        assert taken.wait(10)
+        raise ConnectionError("gone")
+
+    stream = pace_sync(source(), TEXT, Pacer(PacerOptions(rate=1e-300)))
+    assert next(stream) == "One"
+    taken.set()
+    got: list[str] = []
+    with pytest.raises(ConnectionError, match="gone"):
+        got.extend(stream)
+    assert "".join(got) == " two "
 
 
 async def test_chat_chunks_keep_their_order_and_all_that_is_not_text() -> None:

@@ -238,6 +238,31 @@ def test_retry_after_is_the_excess_over_the_rate_of_finished_requests() -> None:
     assert retry_after_s(replace(load, waiting=1100), limits) == pytest.approx(120 / 4.0)
 
 
+def test_several_answers_wait_until_all_of_them_have_room() -> None:
+    limits = GatewayLimits(queue_depth_max=1000, class_depth_max=500)
+    load = replace(observe(Load(), view(queued=400), 0), finished_per_s=4.0)
+    for waiting, asked, retry_s in ((950, 90, 40 / 4.0), (400, 120, 20 / 4.0), (990, 20, 10 / 4.0)):
+        verdict = decide(replace(load, waiting=waiting), limits, CHAT, 10, requests=asked)
+        assert isinstance(verdict, Refuse)
+        assert verdict.retry_after_s == pytest.approx(retry_s)
+        assert f"this call asks for {asked} answers" in verdict.message
+        assert decide(replace(load, waiting=waiting), limits, CHAT, 10) == Admit()
+
+
+def test_a_refusal_names_its_limit_and_what_is_asked_of_it() -> None:
+    limits = GatewayLimits(queue_depth_max=10, queue_prompt_tokens_max=1000)
+    full = decide(Load(at_ns=0, waiting=10), limits, CHAT, 10)
+    assert isinstance(full, Refuse)
+    assert "below its limit of 10 (limits.queue_depth_max)" in full.message
+    load = Load(at_ns=0, waiting=2, waiting_prompt_tokens=900)
+    large = decide(load, limits, CHAT, 200)
+    assert isinstance(large, Refuse)
+    assert large.message == (
+        "prompts of 900 tokens wait; this call asks for 200 prompt tokens, expected at most 1000 with those "
+        "that wait (limits.queue_prompt_tokens_max)"
+    )
+
+
 def test_retry_after_is_bounded() -> None:
     limits = GatewayLimits(queue_depth_max=1000, retry_after_max_s=60)
     slow = Load(at_ns=0, waiting=1000, finished_per_s=0.001)

@@ -114,27 +114,54 @@ def decide(
             message=message,
             retry_after_s=min(RETRY_UNKNOWN_S, limits.retry_after_max_s),
         )
-    waiting = load.waiting + load.accepted_since
-    if waiting + requests > limits.queue_depth_max:
-        excess = waiting - (1 - FREE_SHARE) * limits.queue_depth_max
-        return _full(load, limits, forecast, "queue_full", f"{waiting} requests wait", excess)
-    if limits.class_depth_max is not None:
-        in_class = load.in_class(cls)
-        if in_class + requests > limits.class_depth_max:
-            what = f"{in_class} requests of class {cls.queue} wait, late ones included"
-            excess = in_class - (1 - FREE_SHARE) * limits.class_depth_max
-            return _full(load, limits, forecast, "class_full", what, excess, cls)
-    tokens_max = limits.queue_prompt_tokens_max
-    waiting_tokens = load.waiting_prompt_tokens + load.accepted_prompt_tokens
-    if tokens_max is not None and waiting_tokens + prompt_tokens > tokens_max:
-        what = f"prompts of {waiting_tokens:.0f} tokens wait"
-        over = waiting_tokens + prompt_tokens - (1 - FREE_SHARE) * tokens_max
-        excess = waiting * min(1.0, over / max(1.0, waiting_tokens))
-        return _full(load, limits, forecast, "queue_tokens_full", what, excess)
+    if (refusal := _no_room(load, limits, cls, prompt_tokens, forecast, requests)) is not None:
+        return refusal
     if forecast is not None and query is not None and query.wants_promise:
         expected = forecast.expected(cls, query.max_tokens)
         return Admit() if expected is None else _check_objective(expected, query, limits)
     return Admit()
+
+
+def _no_room(
+    load: Load,
+    limits: GatewayLimits,
+    cls: RequestClass,
+    prompt_tokens: int,
+    forecast: CurrentForecast | None,
+    requests: int,
+) -> Refuse | None:
+    """Refuse for now what exceeds a limit of the queue together with what waits."""
+    waiting, most = load.waiting + load.accepted_since, limits.queue_depth_max
+    if waiting + requests > most:
+        room, excess = _room("queue_depth_max", most, requests), _excess(waiting, requests, most)
+        return _full(load, limits, forecast, "queue_full", f"{waiting} requests wait", room, excess)
+    if limits.class_depth_max is not None:
+        in_class, most = load.in_class(cls), limits.class_depth_max
+        if in_class + requests > most:
+            what = f"{in_class} requests of class {cls.queue} wait, late ones included"
+            room, excess = _room("class_depth_max", most, requests), _excess(in_class, requests, most)
+            return _full(load, limits, forecast, "class_full", what, room, excess, cls)
+    tokens_max = limits.queue_prompt_tokens_max
+    waiting_tokens = load.waiting_prompt_tokens + load.accepted_prompt_tokens
+    if tokens_max is not None and waiting_tokens + prompt_tokens > tokens_max:
+        what = f"prompts of {waiting_tokens:.0f} tokens wait"
+        room = _room("queue_prompt_tokens_max", tokens_max, prompt_tokens, "prompt tokens")
+        over = waiting_tokens + prompt_tokens - (1 - FREE_SHARE) * tokens_max
+        excess = waiting * min(1.0, over / max(1.0, waiting_tokens))
+        return _full(load, limits, forecast, "queue_tokens_full", what, room, excess)
+    return None
+
+
+def _room(limit: str, most: int, asked: int, of: str = "answers") -> str:
+    """Return what a limit leaves: what asks for less than this call may be accepted before it."""
+    if asked == 1:
+        return f"this cluster accepts more only below its limit of {most} (limits.{limit})"
+    return f"this call asks for {asked} {of}, expected at most {most} with those that wait (limits.{limit})"
+
+
+def _excess(waiting: int, requests: int, most: int) -> float:
+    """Return the requests that have to leave before these are accepted."""
+    return max(waiting - (1 - FREE_SHARE) * most, waiting + requests - most)
 
 
 def _too_large(limits: GatewayLimits, requests: int, prompt_tokens: int) -> Refuse | None:
@@ -192,10 +219,11 @@ def _full(
     forecast: CurrentForecast | None,
     reason: str,
     what: str,
+    room: str,
     excess: float,
     cls: RequestClass | None = None,
 ) -> Refuse:
-    message = f"{what}; this cluster accepts more only below its limit ({reason})"
+    message = f"{what}; {room}"
     excess = max(1.0, excess)
     departure_s = None if forecast is None else forecast.departure_s(excess, cls)
     retry_s = retry_after_s(load, limits, excess) if departure_s is None else _bounded(departure_s, limits)

@@ -102,6 +102,33 @@ async def test_a_stop_sequence_is_named(client: anthropic.AsyncAnthropic, cluste
     assert answer.content[0].text == "One. "
 
 
+async def test_a_stop_sequence_ends_an_answer_that_may_call_tools(
+    client: anthropic.AsyncAnthropic, cluster: Cluster
+) -> None:
+    cluster.agent.answer = lambda request: text_then_end("One. Two. Three.")
+    asked: Any = {**ASKED, "tools": [WEATHER], "stop_sequences": ["Three", "Two"]}
+    whole = await client.messages.create(**asked)
+    async with client.messages.stream(**asked) as stream:
+        streamed: Message = await stream.get_final_message()
+    for answer in (whole, streamed):
+        assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", "Two")
+        assert [block.to_dict()["text"] for block in answer.content] == ["One. "]
+
+
+async def test_a_stop_sequence_behind_a_call_does_not_hide_it(
+    client: anthropic.AsyncAnthropic, cluster: Cluster
+) -> None:
+    call = '[{"name": "weather", "parameters": {"town": "Delft", "days": 1}}]'
+    cluster.agent.answer = lambda request: text_then_end(f"{call}Observation: rain")
+    asked: Any = {**ASKED, "tools": [WEATHER], "stop_sequences": ["Observation:"]}
+    whole = await client.messages.create(**asked)
+    async with client.messages.stream(**asked) as stream:
+        streamed: Message = await stream.get_final_message()
+    for answer in (whole, streamed):
+        assert (answer.stop_reason, answer.stop_sequence) == ("tool_use", None)
+        assert [block.to_dict()["input"] for block in answer.content] == [{"town": "Delft", "days": 1}]
+
+
 @pytest.mark.parametrize("asked", [ASKED, REQUIRED, {**ASKED, "max_tokens": 7}])
 async def test_the_events_of_a_stream_make_the_whole_message(
     client: anthropic.AsyncAnthropic, asked: dict[str, Any]
@@ -186,7 +213,6 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "tool_choice.name", "missing"),
     ({"tool_choice": {"type": "any"}}, "tool_choice", "tools"),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", "not configured to reason"),
-    ({"stop_sequences": ["a"], "tools": [WEATHER]}, "stop_sequences", "tools"),
     ({"stop_sequences": ["a"] * 65}, "stop_sequences", "64"),
     ({"mcp_servers": [{"name": "x"}]}, "mcp_servers", "not supported"),
     ({"temperature": 1.5}, "temperature", "1.5"),

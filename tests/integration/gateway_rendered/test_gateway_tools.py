@@ -235,7 +235,6 @@ async def test_an_asynchronous_request_has_its_tool_calls_in_its_state(http: htt
     [
         ({**ASKED, "tool_choice": "sometimes"}, "tool_choice", ["sometimes"]),
         ({**ASKED, "tools": [], "tool_choice": "required"}, "tool_choice", ["tools"]),
-        ({**REQUIRED, "stop": ["\n"]}, "stop", ["tools"]),
         ({**ASKED, "messages": [{"role": "user", "content": None}]}, "messages[0].content", ["null"]),
         ({**ASKED, "tools": "all"}, "tools", ["all"]),
         ({**ASKED, "response_format": {"type": "xml"}}, "response_format.type", ["xml"]),

@@ -49,6 +49,7 @@ class AnswerText:
         self._tokens = 0
         self._last_id = -1
         self._stop_met: str | None = None
+        self._cut_off = 0
 
     @property
     def tokens(self) -> int:
@@ -59,6 +60,11 @@ class AnswerText:
     def met(self) -> bool:
         """A stop string has appeared: the answer is complete."""
         return self._stop_met is not None
+
+    @property
+    def withheld(self) -> int:
+        """Characters of the tokens so far that are not in the text: they may begin a stop string, or do."""
+        return len(self._buffered) + self._cut_off
 
     @property
     def stop_reason(self) -> int | str | None:
@@ -93,6 +99,7 @@ class AnswerText:
         if cut is not None:
             self._stop_met = cut[1]
             self._buffered = ""
+            self._cut_off = len(text) - cut[0]
             return text[: cut[0]]
         released = len(text) - _possible_start(text, self._stop)
         self._buffered = text[released:]

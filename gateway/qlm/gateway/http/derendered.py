@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from qlm.domain.formats.token_logprobs import TokenLogprob
@@ -17,6 +18,7 @@ from qlm.gateway.core.logprobs.prompt import prompt_logprobs
 from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.http.sinks import Buffered, StreamSink
+from qlm.gateway.render.before_stop import BeforeStop, before_stop
 from qlm.gateway.render.client import UNAVAILABLE, RenderClient
 from qlm.gateway.render.derendering import Deltas, Derendered, piece_end, whole_message
 from qlm.gateway.render.patience import PATIENCE_S, Patience, patiently
@@ -48,11 +50,13 @@ def sink_of(
     Raises:
         ApiError: The model has no render tier here, and the answer needs one.
     """
-    logprobs = answer_logprobs(metadata, gateway.models.named(metadata.model).tokenizer)
+    tokenizer = gateway.models.named(metadata.model).tokenizer
+    logprobs = answer_logprobs(metadata, tokenizer)
     if not is_derendered(metadata):
         return StreamSink(shape, shown, logprobs, metadata.answer.echo_text)
     deltas = Deltas(_client(gateway, metadata), metadata)
-    return DerenderedSink(shape, deltas, shown, logprobs=logprobs, repeatable=repeatable)
+    stops = BeforeStop(metadata, tokenizer) if metadata.answer.stop else None
+    return DerenderedSink(shape, deltas, shown, logprobs=logprobs, stops=stops, repeatable=repeatable)
 
 
 async def answer_of(
@@ -72,7 +76,11 @@ async def answer_of(
         scored = _scored(metadata, final, tokenizer)
     if not is_derendered(metadata):
         return answer_object(metadata, final, tier, fingerprint, scored)
-    message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, final))
+    read = final
+    if isinstance(final.stop_reason, str):
+        ids = await asyncio.to_thread(before_stop, metadata, tokenizer, final.token_ids)
+        read = replace(final, token_ids=ids)
+    message = await patiently(partial(whole_message, _client(gateway, metadata), metadata, read))
     fields, reason = message.fields, message.finish_reason
     return chat_object(metadata, final, tier, fingerprint, fields, reason, scored)
 
@@ -107,6 +115,7 @@ class DerenderedSink(Buffered):
         *,
         patience_s: float = PATIENCE_S,
         logprobs: AnswerLogprobs | None = None,
+        stops: BeforeStop | None = None,
         repeatable: bool = True,
     ) -> None:
         """Begin a stream to a client that already has `shown` output tokens, which come again."""
@@ -117,6 +126,9 @@ class DerenderedSink(Buffered):
         self._shown = shown
         self._repeatable = repeatable or shown > 0
         self._ids: list[int] = []
+        self._stops = stops
+        self._readable = self._ids if stops is None else []
+        self._rest: TokenIds = ()
         self._logprobs = logprobs
         self._scores: list[TokenLogprob] = []
         self._final: SendFinal | None = None
@@ -124,7 +136,7 @@ class DerenderedSink(Buffered):
 
     def event(self, event: SendEvent) -> None:
         """Add tokens."""
-        self._ids += event.token_ids
+        self._add(event.token_ids)
         self._scores += event.logprobs
         self._ready.set()
 
@@ -135,7 +147,10 @@ class DerenderedSink(Buffered):
 
     def final(self, final: SendFinal) -> None:
         """Add the last tokens and the end."""
-        self._ids += final.token_ids
+        self._add(final.token_ids)
+        if self._stops is not None:
+            self._readable += self._stops.end()
+            self._rest = self._stops.rest
         self._scores += final.logprobs
         self._final = final
         self._ready.set()
@@ -156,20 +171,25 @@ class DerenderedSink(Buffered):
                 await self._ready.wait()
         return b""
 
+    def _add(self, ids: TokenIds) -> None:
+        self._ids += ids
+        if self._stops is not None:
+            self._readable += self._stops.take(ids)
+
     def _piece(self) -> tuple[TokenIds, SendFinal | None] | None:
         """Return the next piece of the log if it is complete, and the end of the answer if it is the last.
 
         In a repeatable stream the end has no token, and the pieces do not depend on when their tokens came.
         """
-        start, have, final = self._deltas.tokens, len(self._ids), self._final
+        start, have, final = self._deltas.tokens, len(self._readable), self._final
         end = piece_end(start) if self._repeatable else max(piece_end(start), have)
         if final is None:
-            return (tuple(self._ids[start:end]), None) if end <= have else None
+            return (tuple(self._readable[start:end]), None) if end <= have else None
         if not final.outcome.ok:
             return (), final
         if self._repeatable and start < have:
-            return tuple(self._ids[start:end]), None
-        return tuple(self._ids[start:]), final
+            return tuple(self._readable[start:end]), None
+        return (*self._readable[start:], *self._rest), final
 
     async def _derendered(self) -> tuple[Derendered, SendFinal | None]:
         """Derender what is the next piece once it is this stream's turn."""

@@ -88,9 +88,6 @@ async def render(tiers: RenderTiers, model: str, body: Body, plain: Mapping[str,
     if tier is None or (needs is None and not tier.reasons):
         return None
     derenders = tier.reasons or bool(body.tools and body.tool_choice != "none")
-    if derenders and body.stops:
-        beside = "tools" if body.tools else "a model that reasons"
-        raise invalid("stop", f"stop is {shown(body.stop)}; expected null with {beside}", "unsupported_value")
     options = _options(plain) | {"model": model}
     given = await _inlined(tier, body, plain)
     # Of media, their places alone are wanted: the engine makes its own of the data.

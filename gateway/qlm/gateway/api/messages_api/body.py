@@ -106,7 +106,7 @@ class MessagesBody(_Conversation):
     """Body of POST /v1/messages."""
 
     max_tokens: Annotated[int, Field(ge=1)]  # Output limit, reasoning included
-    # Texts that end the answer. Refused with `tools`, and for a model that reasons.
+    # Texts that end the answer, its reasoning and calls of tools included.
     stop_sequences: Annotated[
         list[Annotated[str, StringConstraints(min_length=1, max_length=1000)]],
         Field(max_length=STOPS_MAX),

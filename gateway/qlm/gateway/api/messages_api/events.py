@@ -88,7 +88,7 @@ class MessageEvents:
         ended = {
             "delta": {
                 "stop_reason": stop_reason(final, called=self._called),
-                "stop_sequence": stop_sequence(final),
+                "stop_sequence": stop_sequence(final, called=self._called),
             },
             "usage": message_usage(self._metadata, self._tier, final.offset, final.cached_tokens),
         }

@@ -42,7 +42,7 @@ def message_object(
         **begun_message(metadata, tier),
         "content": blocks,
         "stop_reason": stop_reason(final, called=called),
-        "stop_sequence": stop_sequence(final),
+        "stop_sequence": stop_sequence(final, called=called),
         "usage": message_usage(metadata, tier, final.offset, final.cached_tokens),
     }
 
@@ -89,14 +89,14 @@ def stop_reason(final: SendFinal, *, called: bool) -> str:
     """Return why an answer ended; `called` if it has a call of a tool."""
     if final.finish_reason == "length":
         return "max_tokens"
-    if stop_sequence(final) is not None:
-        return "stop_sequence"
-    return "tool_use" if called else "end_turn"
+    if called:
+        return "tool_use"
+    return "end_turn" if stop_sequence(final, called=called) is None else "stop_sequence"
 
 
-def stop_sequence(final: SendFinal) -> str | None:
-    """Return the stop sequence that ended an answer."""
-    return final.stop_reason if isinstance(final.stop_reason, str) else None
+def stop_sequence(final: SendFinal, *, called: bool) -> str | None:
+    """Return the stop sequence that ended an answer; None behind a call of a tool, which is the reason."""
+    return final.stop_reason if isinstance(final.stop_reason, str) and not called else None
 
 
 def message_usage(

@@ -48,6 +48,27 @@ BODIES: dict[str, dict[str, Any]] = {
         "continue_final_message": True,
         "add_generation_prompt": False,
     },
+    "a stop text beside tools": {**QUESTION, "tools": [WEATHER], "stop": ["e", " a", "o"]},
+    "a stop text that stays": {
+        **QUESTION,
+        "tools": [WEATHER],
+        "stop": ["e", "o"],
+        "include_stop_str_in_output": True,
+    },
+    "a stop text that is not met": {
+        **QUESTION,
+        "tools": [WEATHER],
+        "tool_choice": "required",
+        "max_tokens": 120,
+        "stop": ["Observation:", "Calling tools:"],
+    },
+    "a stop text in a call": {
+        **QUESTION,
+        "tools": [WEATHER],
+        "tool_choice": "required",
+        "max_tokens": 120,
+        "stop": ["kind"],
+    },
     "special tokens": {**QUESTION, "add_special_tokens": True},
     "documents": {**QUESTION, "documents": [{"title": "Weather", "text": "It rains."}]},
 }
@@ -123,7 +144,17 @@ def test_without_the_prompt_of_an_answer_it_still_is_the_assistants(
     assert ours == theirs
 
 
-@pytest.mark.parametrize("case", ["json by schema", "a required tool", "a named tool", "the model's choice"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "json by schema",
+        "a required tool",
+        "a named tool",
+        "the model's choice",
+        "a stop text beside tools",
+        "a stop text that is not met",
+    ],
+)
 def test_a_stream_is_that_of_the_engine_itself(qlm: str, vllm_server: VllmServer, case: str) -> None:
     assert streamed(qlm, BODIES[case]) == streamed(vllm_server.base_url, BODIES[case])
 

@@ -87,6 +87,30 @@ async def test_a_tool_is_called_and_its_result_goes_back(
     assert (await client.messages.create(**named)).stop_reason == "tool_use"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_runner_of_tools_goes_on_without_a_thread(
+    client: anthropic.AsyncAnthropic, cluster: Cluster, stream: bool
+) -> None:
+    asked: list[str] = []
+
+    @anthropic.beta_async_tool
+    async def weather(town: str) -> str:
+        """Weather of a town."""
+        asked.append(town)
+        return "Rain."
+
+    call = '[{"name": "weather", "parameters": {"town": "Delft"}}]'
+    cluster.agent.answer = lambda request: text_then_end("It rains." if asked else call)
+    messages: Any = ASKED["messages"]
+    runner = client.beta.messages.tool_runner(
+        model="emulated", max_tokens=300, messages=messages, tools=[weather], stream=stream
+    )
+    last = await runner.until_done()
+    assert asked == ["Delft"]
+    assert [block.to_dict()["text"] for block in last.content] == ["It rains."]
+    assert "Will it rain in Delft?" in prompt_of(cluster), "the whole conversation was sent"
+
+
 async def test_json_fits_its_schema(client: anthropic.AsyncAnthropic) -> None:
     form: Any = {"type": "json_schema", "schema": WEATHER["input_schema"]}
     answer = await client.messages.create(**ASKED, output_config={"format": form})
@@ -215,6 +239,8 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking", "not configured to reason"),
     ({"stop_sequences": ["a"] * 65}, "stop_sequences", "64"),
     ({"mcp_servers": [{"name": "x"}]}, "mcp_servers", "not supported"),
+    ({"thread": {"type": "create"}}, "thread", "not kept"),
+    ({"thread": False}, "thread", "not kept"),
     ({"temperature": 1.5}, "temperature", "1.5"),
     ({"max_tokens": None}, "max_tokens", "missing"),
     ({"max_tokens": 100_000}, "max_tokens", "maximum context length"),

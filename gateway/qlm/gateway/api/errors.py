@@ -37,6 +37,7 @@ class ApiError(Exception):
         param: The offending field.
         code: OpenAI's `code`: a word for programs.
         headers: Further headers of the answer.
+        details: What Anthropic's SDK goes by; empty for most errors.
     """
 
     status: int
@@ -45,6 +46,7 @@ class ApiError(Exception):
     param: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message

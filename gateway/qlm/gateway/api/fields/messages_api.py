@@ -75,6 +75,7 @@ class MessageError(TypedDict):
     message: str  # The problem, the value, and what was expected
     param: str | None  # The offending field; null without one. QLM's
     code: str | None  # A word for programs; see [errors](http.md#errors). QLM's
+    details: NotRequired[Mapping[str, Any]]  # Of a refused `thread`: what Anthropic's SDK goes by
 
 
 class MessageErrorAnswer(TypedDict):

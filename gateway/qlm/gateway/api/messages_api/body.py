@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from qlm.gateway.api.bodies.parts import Priority, SloBody
-from qlm.gateway.api.errors import invalid, shown
+from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
 from qlm.gateway.api.schema import STOPS_MAX, explained
 
@@ -18,8 +18,12 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     ),
     "inference_geo": (),
     "mcp_servers": ([],),
+    "thread": (),
 }
 """Neutral values of unsupported fields; null is neutral everywhere."""
+
+_NO_THREADS: Final = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""Upon this, the runner of tools of Anthropic's SDK sends the whole conversation with each call."""
 
 
 class _Strict(BaseModel):
@@ -150,6 +154,10 @@ def parse_count(plain: Mapping[str, Any]) -> CountBody:
 
 
 def _kept(plain: Mapping[str, Any]) -> dict[str, Any]:
+    if (thread := plain.get("thread")) is not None:
+        message = f"thread is {shown(thread)}; expected null: conversations are not kept here, send all of it"
+        code = "unsupported_value"
+        raise ApiError(status=400, message=message, param="thread", code=code, details=_NO_THREADS)
     kept = drop_neutral(plain, NEUTRAL)
     for place, tool in enumerate(kept["tools"] if isinstance(kept.get("tools"), list) else ()):
         kind = tool.get("type") if isinstance(tool, Mapping) else None

@@ -116,5 +116,12 @@ def message_usage(
 def error_object(error: ApiError, request_id: str | None = None) -> MessageErrorAnswer:
     """Return an error in Anthropic's shape."""
     kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    fields = {"type": kind, "message": error.message, "param": error.param, "code": error.code}
+    fields: dict[str, Any] = {
+        "type": kind,
+        "message": error.message,
+        "param": error.param,
+        "code": error.code,
+    }
+    if error.details:
+        fields["details"] = error.details
     return cast("MessageErrorAnswer", {"type": "error", "error": fields, "request_id": request_id})

@@ -144,7 +144,10 @@ async def test_the_first_id_stands_for_all(http: httpx.AsyncClient, cluster: Clu
     await until(lambda: len(cluster.agent.ended) == 6)
     found = (await http.get(f"/v1/requests/{id}")).json()
     assert [choice["text"] for choice in found["response"]["choices"]] == ["0: Once", "1: upon a", "2: time"]
-    assert (await http.get(f"/v1/requests/{id}.1")).json()["response"]["choices"][0]["index"] == 1
+    each = [(await http.get(f"/v1/requests/{id}{suffix}")).json() for suffix in (".1", ".2")]
+    assert each[0]["response"]["choices"][0]["index"] == 1
+    assert found["output_tokens"] == found["response"]["usage"]["completion_tokens"]
+    assert found["ended_s"] >= max(one["ended_s"] for one in each)
 
 
 async def test_a_retry_with_a_key_finds_all_answers(http: httpx.AsyncClient, cluster: Cluster) -> None:

@@ -1,5 +1,6 @@
 """/v1/requests: the state of a request on any gateway, cancelling and erasing it, and resuming its stream."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, cast
 
@@ -18,6 +19,7 @@ from qlm.gateway.http.families.answers import family_object
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.sessions.families.erasing import erase
+from qlm.gateway.sessions.families.joint_status import joint_status
 from qlm.gateway.sessions.families.members import cancel_all, members_of, stored_members
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
@@ -36,13 +38,13 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     if (running := next((each for each in members if each.outcome is None), None)) is not None:
         for each in members:
             match_stops(gateway.hub, each)
-        status = cast("RequestAnswer", _status(gateway, running))
+        status = _joint_status(gateway, running, members)
         status["id"] = record.metadata.id
         return Json(status, headers)
     finals = [await final_answer(gateway, each) for each in members]
     final = next((each for each in finals if not each.outcome.ok), finals[0])
     ended = replace(record, outcome=final.outcome)
-    status = cast("RequestAnswer", _status(gateway, ended))
+    status = _joint_status(gateway, ended, members)
     if final.outcome.ok:
         try:
             answers = [(each.metadata, end) for each, end in zip(members, finals, strict=True)]
@@ -91,6 +93,13 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     grace_s, replays = gateway.limits.resume_grace_stream_s, is_replayed(record.metadata)
     subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s, replays=replays)
     return stream_answer(gateway, subscription, sink)
+
+
+def _joint_status(gateway: Gateway, shown: RequestRecord, members: Sequence[RequestRecord]) -> RequestAnswer:
+    status = _status(gateway, shown)
+    if len(members) == 1:
+        return cast("RequestAnswer", status)
+    return joint_status(status, [_status(gateway, each) for each in members])
 
 
 def _status(gateway: Gateway, record: RequestRecord) -> RequestStatus:

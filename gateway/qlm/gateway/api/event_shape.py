@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from qlm.domain.attainment import UNDECIDED, Attainment
+from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.core.session_events import SendFinal
 
@@ -62,3 +63,20 @@ class EventShape(Protocol):
     def keep_alive(self) -> bytes:
         """Return what shows that the connection is alive."""
         ...
+
+
+class FamilyEnd:
+    """The ends of the answers of one stream, which it ends together.
+
+    Attributes:
+        answers: Those that have ended well.
+        failed: Number of the first that has ended badly, and with it the stream; None before.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[RequestMetadata, SendFinal]] = []
+        self.failed: int | None = None
+
+    def ended(self, metadata: RequestMetadata, final: SendFinal) -> None:
+        """Note the end of an answer."""
+        self.answers.append((metadata, final))

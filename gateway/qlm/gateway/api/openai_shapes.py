@@ -9,7 +9,7 @@ import orjson
 from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.event_shape import NOT_SCORED, Logprobs, Scored
+from qlm.gateway.api.event_shape import NOT_SCORED, FamilyEnd, Logprobs, Scored
 from qlm.gateway.api.fields.openai import (
     AnswerMessage,
     ChatCompletion,
@@ -153,23 +153,6 @@ def family_usage(answers: Sequence[tuple[RequestMetadata, SendFinal]]) -> Usage:
     return counts
 
 
-class FamilyEnd:
-    """The ends of the answers of one stream, which it ends together.
-
-    Attributes:
-        answers: Those that have ended well.
-        failed: Number of the first that has ended badly, and with it the stream; None before.
-    """
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[RequestMetadata, SendFinal]] = []
-        self.failed: int | None = None
-
-    def ended(self, metadata: RequestMetadata, final: SendFinal) -> None:
-        """Note the end of an answer."""
-        self.answers.append((metadata, final))
-
-
 class StreamForm(Enum):
     """Lines of a stream besides those with data."""
 
@@ -236,7 +219,11 @@ class StreamShape:
         self._after_text = None if continuous_usage else closing + no_usage + b"}\n\n"
 
     def role(self) -> bytes:
-        """Return the first event of a chat stream; nothing for completions."""
+        """Return the first event of a chat stream; nothing for completions, and for several answers."""
+        return b"" if self._family is not None else self.opening()
+
+    def opening(self) -> bytes:
+        """Return the first event of an answer, which of several come first; nothing for completions."""
         if not self._chat:
             return b""
         delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
@@ -267,6 +254,7 @@ class StreamShape:
 
     def delta(self, offset: int, fields: Mapping[str, object], logprobs: Logprobs = None) -> bytes:
         """Return an event with the fields of a derendered delta."""
+        fields = self._without_role(fields)
         choice = {"index": self._index, "delta": fields, "logprobs": logprobs, "finish_reason": None}
         return self._event(offset, self._head + orjson.dumps([choice]))
 
@@ -278,8 +266,15 @@ class StreamShape:
         logprobs: Logprobs = None,
     ) -> bytes:
         """Return the last events of a derendered answer that ended well, with its last delta."""
+        fields = self._without_role(fields)
         choice = {"index": self._index, "delta": fields, "logprobs": logprobs, "finish_reason": finish_reason}
         return self._last(final, self._head + orjson.dumps([choice]))
+
+    def _without_role(self, fields: Mapping[str, object]) -> Mapping[str, object]:
+        """Return a delta without the role that `opening` has: SDKs put roles of several deltas together."""
+        if self._family is None:
+            return fields
+        return {name: value for name, value in fields.items() if name != "role"}
 
     def _last(self, final: SendFinal, body: bytes) -> bytes:
         late = lateness(final.attainment)

@@ -12,10 +12,11 @@ from qlm.domain.request import RequestMetadata
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.bodies.parts import StreamOptions
 from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.api.event_shape import FamilyEnd
 from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion
 from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import FamilyEnd, StreamForm, StreamShape, family_usage
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, family_usage
 from qlm.gateway.api.schema import Body
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
@@ -51,7 +52,7 @@ async def stream_family(
     ]
     subscriptions = await gateway.families.accept(members, sinks, Mode.STREAM)
     leave = partial(gateway.families.leave, subscriptions)
-    source = InterleavedSource(sinks, shapes[0], family, partial(leave, for_good=True))
+    source = InterleavedSource(sinks, shapes, family, partial(leave, for_good=True))
     open_streams = gateway.metrics.open_streams
     open_streams.inc()
     return StreamAnswer(source, leave, open_streams.dec, {"x-request-id": members[0].metadata.id})
@@ -142,7 +143,7 @@ class InterleavedSource:
     def __init__(
         self,
         sources: Sequence[EventSource],
-        shape: StreamShape,
+        shapes: Sequence[StreamShape],
         family: FamilyEnd,
         end_others: Callable[[], None],
     ) -> None:
@@ -150,17 +151,18 @@ class InterleavedSource:
 
         Args:
             sources: The streams of the answers.
-            shape: That of one of them, for the end.
+            shapes: Those of the answers, in the order of their numbers.
             family: Where they note their ends.
             end_others: Cancels the answers that go on after one has failed.
         """
         self._sources = sources
-        self._shape = shape
+        self._shapes = shapes
         self._family = family
         self._end_others = end_others
         self._takes: dict[asyncio.Task[bytes], EventSource] = {}
         self._finished: list[EventSource] = []
         self._begun = False
+        self._opened = False
         self._over = False
         self.write: Write | None = None
 
@@ -192,6 +194,10 @@ class InterleavedSource:
         data = b""
         while self._takes and not data:
             data = await self._next()
+        if data and not self._opened and self._family.failed is None:
+            # In the order of their numbers, as in vLLM: the helper for streams of OpenAI's SDK needs that.
+            self._opened = True
+            data = b"".join([each.opening() for each in self._shapes]) + data
         if self._failed_source in self._finished and not self._over:
             self._over = True
             self._end_others()
@@ -204,7 +210,7 @@ class InterleavedSource:
 
     def _closing(self) -> bytes:
         answers = sorted(self._family.answers, key=lambda each: each[0].extensions.choice or 0)
-        return self._shape.closing(sum(final.offset for _, final in answers), family_usage(answers))
+        return self._shapes[0].closing(sum(final.offset for _, final in answers), family_usage(answers))
 
     async def _next(self) -> bytes:
         try:

@@ -65,6 +65,19 @@ async def test_a_page_of_an_allowed_origin_may_call(open_to_page: httpx.AsyncCli
     assert code(other) == (403, "origin_not_allowed")
 
 
+async def test_a_page_of_an_allowed_origin_may_read_why_it_is_refused(
+    open_to_page: httpx.AsyncClient,
+) -> None:
+    headers = {"origin": PAGE, "content-type": "text/plain"}
+    answer = await open_to_page.post("/v1/completions", content=b"{}", headers=headers)
+    assert code(answer) == (415, "unsupported_media_type")
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert answer.headers["vary"] == "Origin"
+    headers["origin"] = "https://evil.example"
+    other = await open_to_page.post("/v1/completions", content=b"{}", headers=headers)
+    assert "access-control-allow-origin" not in other.headers
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "10.0.0.1", ""]
 )

@@ -15,6 +15,9 @@ from qlm.gateway.http.responses import error_answer
 CORS_METHODS: Final = ("GET", "POST", "DELETE")
 """Methods that pages of accepted origins may use."""
 
+CORS_HEADERS: Final = {"access-control-expose-headers": "*", "vary": "Origin"}
+"""Headers of refusals for such pages, beside the origin."""
+
 
 class Guard:
     """Middleware that refuses callers that the rules of its listener do not accept."""
@@ -64,7 +67,11 @@ class Guard:
             await self._app(scope, receive, send)
             return
         self._count(refusal.status, refusal.code or "")
-        await error_answer(refusal)(scope, receive, send)
+        answer = error_answer(refusal)
+        # A page of an accepted origin may read why, as it may read any other answer.
+        if len(origins := headers("origin")) == 1 and self._rules.accepts_origin(origins[0]):
+            answer.headers.update(CORS_HEADERS | {"access-control-allow-origin": origins[0]})
+        await answer(scope, receive, send)
 
 
 def _values_of(scope: Scope) -> HeaderValues:

@@ -61,6 +61,9 @@ def test_a_reader_that_waited_has_its_text_for_longer() -> None:
 
 def test_a_reader_without_text_should_have_more() -> None:
     assert "its reader has read all text and waits for 2.0s" in said(running(), now_s=105.0)
+    late = running(met=False, late_by_s=2.0)  # by now, since its next token is overdue
+    assert reader_text_s(late, 105.0) == pytest.approx(-2.0)
+    assert "its reader has read all text and waits for 2.0s" in said(late, now_s=105.0)
 
 
 def test_before_the_first_token_the_reader_waits_for_that() -> None:

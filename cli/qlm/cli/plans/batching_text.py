@@ -32,9 +32,9 @@ def policy_of(configured: Sequence[Mapping[str, Any]], instance: str | None) -> 
 
 
 def reader_text_s(request: Mapping[str, Any], now_s: float) -> float | None:
-    """Return the time for which the reader of a running request has text; negative while it waits for some.
+    """Return the time for which the reader of a running request has text; none for one without a reader.
 
-    None for a request without a reader.
+    While it waits for some, it is the time that it has waited in all, negative.
     """
     slo = request["slo"]
     pace = slo.get("tokens_per_s") or (1000 / slo["tpot_ms"] if slo.get("tpot_ms") else None)
@@ -43,7 +43,8 @@ def reader_text_s(request: Mapping[str, Any], now_s: float) -> float | None:
     due_s: float = request["arrival_s"] + slo["ttft_ms"] / 1000 + request["output_tokens"] / pace
     # Time for which the reader has waited already moves all that follows.
     late_s = request["late_by_s"] if request.get("met") is False and "deadline_ms" not in slo else 0.0
-    return due_s + (late_s or 0.0) - now_s
+    text_s = due_s + (late_s or 0.0) - now_s
+    return text_s if text_s > 0 else due_s - now_s  # what it is late by has the wait of now, too
 
 
 def batching_lines(request: Mapping[str, Any], policy: str | None, now_s: float) -> Iterator[str]:
@@ -71,7 +72,8 @@ def _reader(request: Mapping[str, Any], now_s: float) -> Iterator[str]:
     elif text_s > 0:
         yield f"its reader has text for {span(text_s)} more: it may be on hold or preempted until then"
     else:
-        yield f"its reader has read all text and waits for {span(-text_s)}: it should run now"
+        waits = f"waits for {span(-text_s)}, earlier waits included"
+        yield f"its reader has read all text and {waits}: it should run now"
 
 
 def _left(seconds: float) -> str:

@@ -23,6 +23,7 @@ from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
 from support.s3 import missing, running_s3
+from support.shared_context import share_context
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm
 
 # No deadlines: the time of an example depends on the machine. CI draws the same examples in each run, so that
@@ -32,6 +33,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=300)
 # The workers of pytest-xdist have it, and shells do not pass it on: output into a pipe would be cut to it.
 os.environ.pop("COLUMNS", None)
+share_context()
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
 

@@ -27,10 +27,12 @@ async def until(
 
 
 async def test_three_models_take_turns_on_one_instance() -> None:
+    # Within reach only if an idle model leaves within seconds; with a minute it stays for most of that.
+    soon = {"deadline_ms": 10_000}
     models = ("mistral-7b", "llama-3-8b", "vicuna-13b")
     with serving(emulated(*models, time_scale=0.1)) as process:
         async with httpx.AsyncClient(base_url=process.url, timeout=120) as client:
-            answers = await asyncio.gather(*(ask(client, models[n % 3], n) for n in range(30)))
+            answers = await asyncio.gather(*(ask(client, models[n % 3], n, slo=soon) for n in range(30)))
             assert {answer["usage"]["completion_tokens"] for answer in answers} == {20}
             await until(
                 process,

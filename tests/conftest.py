@@ -48,8 +48,9 @@ _MARKER_OF_FIXTURE = {
     "start_vllm": "vllm",
 }
 _TESTS = Path(__file__).parent
-_VLLM_FOLDERS = tuple(_TESTS / name for name in ("contract", "integration", "e2e"))
-"""Where `make test` looks for tests with vLLM: to collect the others takes half a minute."""
+_LATER = ("vllm", "alone")
+_LATER_FOLDERS = tuple(_TESTS / name for name in ("contract", "integration", "e2e"))
+"""Where `make test` looks for tests with these marks: to collect the others takes half a minute."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,8 +63,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if marker := _MARKER_OF_FIXTURE.get(fixture):
                 item.add_marker(marker)
         _mark_what_computes(item)
-        if item.get_closest_marker("vllm") and not any(each in item.path.parents for each in _VLLM_FOLDERS):
-            raise pytest.UsageError(f"{item.nodeid} needs vLLM; move it below tests/integration or tests/e2e")
+        for name in filter(item.get_closest_marker, _LATER):
+            if not any(each in item.path.parents for each in _LATER_FOLDERS):
+                where = "move it below tests/integration or tests/e2e"
+                raise pytest.UsageError(f"{item.nodeid} is marked {name}; {where}")
     items.sort(key=lambda item: item.get_closest_marker("servers") is None)
 
 

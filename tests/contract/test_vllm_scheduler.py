@@ -264,6 +264,7 @@ async def burst(client: aiohttp.ClientSession, server: VllmServer, name: str, ob
     return Burst(got, began_s)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("engine", MODES if vllm_cpu.GPU else ["synchronous"], indirect=True)
 async def test_in_a_burst_rotation_reduces_the_idle_time_of_first_come_first_served(
     engine: Engine, client: aiohttp.ClientSession

@@ -20,6 +20,8 @@ from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 from support.ports import free_port
 from support.process import ServerProcess
 
+pytestmark = pytest.mark.alone
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/profiles.md"
 FIGURE = r"(?<![\w.-])\d[\d.]*(?:e[+-]?\d+)?"
 ATTEMPTS = 3

@@ -20,7 +20,7 @@ from support.redis import RedisServer
 from support.rpc import Stream
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm, tiny_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.alone, pytest.mark.timeout(400)]
 
 MIXED = 50
 EVICTED_TOKENS = 480

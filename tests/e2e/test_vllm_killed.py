@@ -9,7 +9,7 @@ from support.follower import follow_through_eviction, follow_through_kill, qlm_a
 from support.qlm_process import QlmProcess
 from support.vllm_cpu import VllmServer, tiny_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.alone, pytest.mark.timeout(400)]
 
 LIST = {"type": "array", "items": {"type": "integer"}, "minItems": 200, "maxItems": 300}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}

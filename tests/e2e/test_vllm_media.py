@@ -13,7 +13,7 @@ from support.pictures import GREEN, RED, data_url, served
 from support.qlm_process import QlmProcess
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm, tiny_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.alone, pytest.mark.timeout(400)]
 
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 SCHEMA = {"type": "object", "properties": {"seen": {"type": "boolean"}}, "required": ["seen"]}

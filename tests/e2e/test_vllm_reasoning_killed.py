@@ -9,7 +9,7 @@ from support.follower import answered, follow_through_eviction, follow_through_k
 from support.qlm_process import QlmProcess
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm, tiny_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.vllm, pytest.mark.alone, pytest.mark.timeout(400)]
 
 PARSER = ("--reasoning-parser", "deepseek_r1")
 TALL = {"type": "object", "properties": {"tall": {"type": "boolean"}}, "required": ["tall"]}

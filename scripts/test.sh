@@ -82,7 +82,6 @@ installs() {
     phase setup-done scripts/setup.sh dev
     phase pacer scripts/build_pacer.sh
     phase axe scripts/install_axe.sh
-    phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
 }
 
 # Beside the static checks: both take one core.
@@ -98,18 +97,24 @@ tests() {
     phase "$name" "$bin/python" -m pytest -q -n $((2 * $(nproc))) --dist loadfile ${PYTEST_ARGS:-} "$@"
 }
 
-# Tests that compute only, in the time in which others wait: under the policy idle they have a core while nothing
-# else wants it, and are preempted at once. So a test of seconds may take minutes; whether it ends is still tested.
-# Where the kernel shares cores by session (autogroup), that policy counts within a session only: so theirs is their
-# own, with the least share.
-computing() {
-    local folders idle=(nice -n 19)
-    mapfile -t folders < <(PYTHONPATH=tests "$bin/python" -m support.computing)
+# when_idle COMMAND...: run it in the time in which others wait: under the policy idle it has a core while nothing
+# else wants it, and is preempted at once. So what takes seconds may take minutes.
+# Where the kernel shares cores by session (autogroup), that policy counts within a session only: so its session is
+# its own, with the least share.
+when_idle() {
+    local idle=(nice -n 19)
     if command -v chrt >/dev/null; then idle+=(chrt --idle 0); fi
-    # In a session of their own they would outlive an interrupt.
+    # In a session of its own it would outlive an interrupt.
     if command -v setpriv >/dev/null; then idle=(setsid --wait setpriv --pdeathsig TERM "${idle[@]}"); fi
-    phase computing "${idle[@]}" bash -c 'echo 19 2>/dev/null >/proc/self/autogroup; exec "$@"' - \
-        "$bin/python" -m pytest -q -p no:cacheprovider -m computes --timeout 1800 \
+    "${idle[@]}" bash -c 'echo 19 2>/dev/null >/proc/self/autogroup; exec "$@"' - "$@"
+}
+
+# Beside the tests that wait: what computes only. Whether it ends is still tested.
+computing() {
+    local folders
+    mapfile -t folders < <(PYTHONPATH=tests "$bin/python" -m support.computing)
+    phase images when_idle "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
+    phase computing when_idle "$bin/python" -m pytest -q -p no:cacheprovider -m computes --timeout 1800 \
         ${PYTEST_ARGS:-} "${folders[@]}" --durations=10
 }
 

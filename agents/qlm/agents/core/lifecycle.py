@@ -31,6 +31,7 @@ class Cause(StrEnum):
     RETURNED = "to be served elsewhere: model swap, drain"
     EVICTED = "evicted for a model swap"
     DEMOTED = "it can no longer meet its deadline, and others can"
+    GIVEN_UP = "its reader waited too long, and others need its place in the engine"
     CANCELLED = "the client cancelled it or went away"
     EXPIRED = "its deadline passed, and it is to be dropped then"
     TOO_LARGE = "it needs more than the whole KV cache"
@@ -99,6 +100,7 @@ TABLE: Final[Mapping[Phase, Mapping[Cause, Step]]] = {
         Cause.PREEMPTED: Step(Phase.ABORTING, Disposition.RESUME_HERE),
         Cause.RETURNED: Step(Phase.ABORTING, Disposition.RETURN),
         Cause.EVICTED: Step(Phase.ABORTING, Disposition.EVICT),
+        Cause.GIVEN_UP: Step(Phase.ABORTING, Disposition.SET_BACK),
         **_CLOSE_ENGINE_CALL,
         **_end_in(Phase.ABORTING),
     },
@@ -141,7 +143,7 @@ def advance(
         exit.disposition, exit.outcome = disposition, fixed_outcome or outcome
     if why is not None:
         exit.why = why
-    if cause in (Cause.PREEMPTED, Cause.EVICTED):
+    if cause in (Cause.PREEMPTED, Cause.EVICTED, Cause.GIVEN_UP):
         tracked.count_preemption()
     if phase is None:
         call_live = requests.remove(tracked)
@@ -253,7 +255,8 @@ def logged(
     if disposition is Disposition.RESUME_HERE and not draining:
         advance(requests, tracked, Cause.SAVED)
         return [ReportParked(id=tracked.id, epoch=epoch, why=tracked.exit.why)]
-    set_back = disposition is Disposition.EVICT and demotes_decided and tracked.decided
+    decided = disposition is Disposition.EVICT and demotes_decided and tracked.decided
+    set_back = disposition is Disposition.SET_BACK or decided
     if disposition is Disposition.DEMOTE or (set_back and not tracked.request.cls.late):
         demoted = tracked.to_demoted_class(epoch, evicted=set_back)
         return [*advance(requests, tracked, Cause.LOGGED), demoted]

@@ -50,6 +50,8 @@ class Disposition(Enum):
     """Go back to its class queue, evicted for a model swap."""
     DEMOTE = auto()
     """Go back to the queue of its demoted class."""
+    SET_BACK = auto()
+    """Go back to the queue of its demoted class, evicted."""
     END = auto()
     """End with an outcome."""
 

@@ -69,9 +69,13 @@ class RunningIndex:
 
     Args:
         running: The running requests, a live view.
+
+    Attributes:
+        searched_ns: When they were last searched for readers that were given up (`scheduling.giving_up`).
     """
 
     def __init__(self, running: Mapping[RequestId, TrackedRequest]) -> None:
+        self.searched_ns = -1
         self._running = running
         self._shortest: TrackedRequest | None = None
         self._least_urgent: TrackedRequest | None = None

@@ -14,10 +14,8 @@ import numpy as np
 
 from qlm.agents.batching.policies.unified.deadlines import crowded_out
 from qlm.agents.batching.policies.unified.demands import Demands
+from qlm.agents.batching.room import IDLE_MAX_S
 from qlm.agents.batching.view import Flags, Floats, Ints, View
-
-IDLE_MAX_S: Final = 10.0
-"""Idle time after which a reader yields: of the users, 28 % are still there (`goodput.HALF_LIFE_S`)."""
 
 BACK_SHARE: Final = 0.95
 """Share of the capacity up to which readers come back."""

@@ -19,8 +19,8 @@ VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 def share_context() -> None:
     """Let clients that name no certificates share a context; others get one of their own."""
-    # By its name in a string: the module does not export what it uses.
-    setattr(default, "create_ssl_context", _sharing(create_ssl_context))  # noqa: B010
+    # By its name in the module, which does not export what it uses.
+    vars(default)["create_ssl_context"] = _sharing(create_ssl_context)
 
 
 def _sharing(make: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:

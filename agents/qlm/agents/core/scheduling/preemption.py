@@ -6,6 +6,7 @@ from typing import Final
 from qlm.agents.core.costs.kv_offload import kept_in_host
 from qlm.agents.core.lifecycle import Cause, advance
 from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.giving_up import give_up
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action
 from qlm.domain.group import RequestClass
@@ -34,18 +35,20 @@ def preempt_for(
     *,
     least: int = 1,
 ) -> list[Action]:
-    """Preempt up to `count` less urgent requests if waiting for a slot would make the head late.
+    """Give up readers for the head, or preempt less urgent requests if waiting for a slot would make it late.
 
     Args:
         state: The agent.
         head: Urgency of what is to start.
         cls: Its class.
         deadline_ns: Its deadline.
-        count: Batch slots that it needs.
+        count: Batch slots that it needs; no more requests are preempted.
         now_ns: The present.
         least: Batch slots without which nothing can start; fewer requests are not preempted.
     """
     requests = state.requests
+    if deadline_ns is not None and (given_up := give_up(state, count, now_ns)):
+        return given_up
     # Requests queued in the engine take freed slots first, so as many more must be preempted.
     queued = requests.kv.overcommitted - len(requests.aborting)
     count += queued

@@ -11,10 +11,9 @@ from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
 from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
 from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
-from qlm.agents.core.scheduling.giving_up import give_up
 from qlm.agents.core.scheduling.hosting.rule import serve_batch
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
-from qlm.agents.core.scheduling.preemption import Urgency, cannot_wait, preempt, preempt_for
+from qlm.agents.core.scheduling.preemption import cannot_wait, preempt, preempt_for
 from qlm.agents.core.scheduling.reader_limit import follow_readers
 from qlm.agents.core.scheduling.starting import start, too_large
 from qlm.agents.core.scheduling.visits.home import go_home
@@ -154,7 +153,7 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         else:
             request = tracked.request
             least = 1 + _over_pace(state)
-            return actions + _make_room(
+            return actions + preempt_for(
                 state, tracked.urgency, request.cls, request.deadline_ns, least, now_ns, least=least
             )
     return actions + _pull_first(state, head, now_ns)
@@ -238,23 +237,7 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return []
     over = _over_pace(state)
     count = max(1, wanted) + over
-    return _make_room(state, queue.urgency, head.cls, head.deadline_ns, count, now_ns, least=1 + over)
-
-
-def _make_room(
-    state: AgentState,
-    head: Urgency,
-    cls: RequestClass,
-    deadline_ns: int | None,
-    count: int,
-    now_ns: int,
-    *,
-    least: int,
-) -> list[Action]:
-    """Free places for a head: of readers that were given up, or else of less urgent requests."""
-    if deadline_ns is not None and (actions := give_up(state, count, now_ns)):
-        return actions
-    return preempt_for(state, head, cls, deadline_ns, count, now_ns, least=least)
+    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, count, now_ns, least=1 + over)
 
 
 def _over_pace(state: AgentState) -> int:

@@ -1,8 +1,7 @@
 """Argument URL of `qlm bench` and `qlm profile`: address of a server with an OpenAI-compatible API."""
 
-from urllib.parse import urlsplit
-
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.http_address import is_http_address
 from qlm.domain.shown import without_password
 
 
@@ -12,11 +11,6 @@ def server_url(given: str) -> str:
     Raises:
         InvalidValueError: It is no address of HTTP.
     """
-    try:
-        parts = urlsplit(given)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or any(character <= " " for character in given):
+    if not is_http_address(given):
         raise InvalidValueError("URL", without_password(given), "an address such as http://localhost:8000")
     return given.rstrip("/").removesuffix("/v1").rstrip("/")

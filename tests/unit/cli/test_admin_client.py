@@ -41,10 +41,11 @@ def test_a_server_that_speaks_otherwise_is_no_gateway(answer: bytes) -> None:
     assert done.output.count("\n") == 1
 
 
-def test_an_address_with_a_space_is_no_gateway() -> None:
+def test_an_address_with_a_space_is_refused_before_it_is_asked() -> None:
     done = CliRunner().invoke(main, ["queues", "--url", f"{NOBODY}/a b"])
-    assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
-    assert done.output.startswith(f"qlm: no QLM gateway answers at {NOBODY}/a b (")
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    expected = "an address such as http://127.0.0.1:8090, without user and password"
+    assert done.output == f"qlm: --url is '{NOBODY}/a b'; expected {expected}\n"
 
 
 def test_a_segment_is_one_part_of_a_path() -> None:

@@ -1,11 +1,11 @@
 """Sections `monitor` and `tracing` of the configuration: metrics, health and spans."""
 
 from typing import Final, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from qlm.cli.config.section import ConfigSection
+from qlm.domain.formats.http_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 _PATH: Final = "/v1/traces"
@@ -47,12 +47,7 @@ class TracingConfig(ConfigSection):
 
 
 def _check(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or any(character <= " " for character in endpoint):
+    if not is_http_address(endpoint):
         raise ValueError(
             f"has the endpoint {shown(without_password(endpoint))}; expected an address such as http://host:4318"
         )

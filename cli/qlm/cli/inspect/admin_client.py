@@ -10,6 +10,7 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.formats.http_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0
@@ -60,13 +61,7 @@ class AdminClient:
             )
         self._token = token
         self._base_url = base_url.rstrip("/")
-        try:
-            parts = urllib.parse.urlsplit(self._base_url)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-            valid = valid and parts.username is None
-        except ValueError:
-            valid = False
-        if not valid:
+        if not is_http_address(base_url) or urllib.parse.urlsplit(base_url).username is not None:
             expected = "an address such as http://127.0.0.1:8090, without user and password"
             raise InvalidValueError("--url", without_password(base_url), expected)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.http_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 PORT_MAX: Final = 65535
@@ -214,11 +214,6 @@ def _adapter_name(word: str) -> str:
 
 
 def _check_endpoint(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or any(character <= " " for character in endpoint):
+    if not is_http_address(endpoint):
         expected = "an address such as http://host:4318/v1/traces"
         raise InvalidValueError("otlp-traces-endpoint", without_password(endpoint), expected)

@@ -1,0 +1,13 @@
+"""Addresses of HTTP servers, as people write them into options and files."""
+
+from urllib.parse import urlsplit
+
+
+def is_http_address(text: str) -> bool:
+    """Return True if a text can be the address of an HTTP server: scheme, host, and no spaces."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return sound and not any(character <= " " for character in text)

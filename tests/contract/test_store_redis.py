@@ -316,58 +316,6 @@ async def test_a_lost_incarnation_means_that_the_queues_are_read_again(redis_ser
         assert not await store.indexed()
 
 
-@pytest.mark.parametrize(
-    ("policy", "memory_max", "reported"),
-    [("volatile-lru", "256mb", True), ("allkeys-lfu", "256mb", True), ("volatile-lru", "0", False)],
-)
-async def test_a_redis_that_drops_keys_is_reported(
-    start_redis: Callable[..., RedisServer], policy: str, memory_max: str, reported: bool
-) -> None:
-    server = start_redis()
-    async with opened_client(server) as client, opened_store(server) as store:
-        assert await store.warnings() == ()
-        await client.config_set("maxmemory-policy", policy)
-        await client.config_set("maxmemory", memory_max)
-        warnings = await store.warnings()
-        assert len(warnings) == reported
-        if reported:
-            assert f"maxmemory-policy is {policy}; expected noeviction" in warnings[0]
-
-
-async def test_a_redis_that_is_nearly_full_is_reported_while_it_can_still_write(
-    start_redis: Callable[..., RedisServer],
-) -> None:
-    server = start_redis()
-    limits = StoreLimits(result_ttl_s=7200)
-    async with opened_client(server) as client, opened_store(server, limits=limits) as store:
-        await enqueued(store, 1, 2)
-        await store.cancel(metadata(1).id)
-        used = (await client.info("memory"))["used_memory"]
-        await client.config_set("maxmemory", 2 * used)
-        assert await store.warnings() == ()
-        await client.config_set("maxmemory", round(used * 1.08))
-        (warning,) = await store.warnings()
-        assert "when it is full it refuses all writes" in warning
-        assert "1 answers of ended requests are kept, the oldest for another 2.0 h" in warning
-        await client.config_set("maxmemory", 1)  # full
-        (warning,) = await store.warnings()
-        assert await store.setting_warnings() == ()
-
-
-async def test_a_redis_that_does_not_tell_its_settings_is_believed(
-    start_redis: Callable[..., RedisServer],
-) -> None:
-    server = start_redis()
-    async with opened_client(server) as client:
-        await client.execute_command("ACL", "SETUSER", "qlm", "on", ">secret", "~*", "&*", "+@all", "-info")  # type: ignore[no-untyped-call]
-    store = RedisStore(server.url.replace("//", "//qlm:secret@"), SystemClock())
-    try:
-        await store.incarnation()
-        assert await store.warnings() == ()
-    finally:
-        await store.close()
-
-
 async def test_the_keys_of_an_idle_class_go_unless_it_is_used_again(redis_server: RedisServer) -> None:
     prefix, limits = next(prefixes), StoreLimits(result_ttl_s=1.0)
     learned = [f"{prefix}{kind}:{class_key(CHAT)}" for kind in ("class", "lengths")]

@@ -102,7 +102,7 @@ def declined(state: AgentState, why: str) -> None:
 def _distrust(state: AgentState, allowance: Allowance, why: str) -> None:
     calls = state.requests.calls.values()
     waiting = sum(each.tokens for each in calls if len(each.output) == each.resumed_at)
-    state.engines.distrust(proof_s(allowance, waiting), why)
+    state.engines.distrust(proof_s(allowance, waiting, len(calls)), why)
 
 
 def _silence_s(state: AgentState) -> float:
@@ -130,9 +130,13 @@ def _token_s(state: AgentState, model: ModelId) -> float:
     return measured_s if speed is NO_SPEED else min(measured_s, SLOWER_MAX * speed.prompt_s(0))
 
 
-def proof_s(allowance: Allowance, waiting_tokens: int) -> float:
-    """Return the time for the token of a new request behind prompts of `waiting_tokens` tokens."""
-    return TOKEN_S + allowance.computing_s(waiting_tokens + 1)
+def proof_s(allowance: Allowance, waiting_tokens: int, calls: int) -> float:
+    """Return the time for the token of a new request behind prompts of `waiting_tokens` tokens.
+
+    Each of the `calls` that decodes takes a token of the budget of each iteration.
+    """
+    iterations = 1 + waiting_tokens // allowance.speed.batched_tokens_max
+    return TOKEN_S + allowance.computing_s(waiting_tokens + 1 + calls * iterations)
 
 
 def probed(state: AgentState, event: EngineProbed, now_ns: int) -> list[Action]:

@@ -34,7 +34,7 @@ def leased(bench: Bench, request: Request, preemptions: int) -> Submit:
 
 def leaves(bench: Bench, limit_s: float = 60.0) -> bool:
     """Let a model with deadlines wait until the agent leaves for it; False if it does not in that time."""
-    due = a_request("u", model="n", deadline_ms=20_000, arrival_ns=bench.now_ns)
+    due = a_request("u", model="n", deadline_ms=6_000, arrival_ns=bench.now_ns)
     group = replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns)
     bench.queue(group)
     began_ns = bench.now_ns
@@ -77,7 +77,7 @@ def preempted(settings: AgentSettings, request: Request, preemptions: int) -> in
     bench = Bench(settings=settings)
     bench.agent.state.stats.paces[request.model] = Pace(token_s=0.1, service_s=1.0)
     running = leased(bench, replace(request, arrival_ns=bench.now_ns), preemptions)
-    due = a_request("u", model="n", deadline_ms=20_000, arrival_ns=bench.now_ns)
+    due = a_request("u", model="n", deadline_ms=6_000, arrival_ns=bench.now_ns)
     bench.queue(replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns))
     for _ in range(250):
         bench.later(0.1)

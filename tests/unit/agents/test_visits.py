@@ -139,6 +139,18 @@ def test_an_idle_agent_swaps_at_once_if_nobody_else_is_expected() -> None:
     assert seconds_until_swap(bench) == pytest.approx(0.0, abs=0.5)
 
 
+def test_a_request_that_has_just_begun_ends_the_idle_time() -> None:
+    """Found in a drawn scenario: after a swap of 50 s the first requests ran for 0.1 s, and were evicted."""
+    bench = new_bench()
+    own = a_request("own", arrival_ns=bench.now_ns)
+    read(bench, group_of(own, name="o"), group_of(a_request("b", model="n"), name="b"))
+    lease(bench, own, "o")
+    assert bench.take(Submit)
+    for _ in range(4):
+        bench.later(0.1)
+    assert not bench.take(Abort)
+
+
 def test_a_model_whose_engine_failed_is_no_candidate_until_its_pause_is_over() -> None:
     bench = new_bench()
     bench.send(EngineChanged(model=N, state=EngineState.FAILED, error="no memory"))

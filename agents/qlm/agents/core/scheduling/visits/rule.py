@@ -25,6 +25,8 @@ def keep_visit(state: AgentState, model: ModelId, now_ns: int) -> Leave | None:
         # Others have served it while the last answers here end. Nothing is begun here meanwhile.
         visit.stay()
     if visit.leaving is None:
+        if _at_work(state):
+            visit.idle_ns = None  # what has begun since the last decision
         since_ns = now_ns - visit.decided_ns
         if 0 <= since_ns < DECIDE_EVERY_NS and visit.awaited == queue.awaited:
             state.alarm.want(visit.decided_ns + DECIDE_EVERY_NS)
@@ -98,13 +100,16 @@ def _decide(state: AgentState, model: ModelId, now_ns: int) -> None:
 
 
 def _note_idle(state: AgentState, now_ns: int) -> None:
-    requests, visit, queue = state.requests, state.visit, state.queue
+    visit = state.visit
     if visit.leaving is not None:
         return
-    # READY requests that are not begun any more give the engine nothing to do.
-    busy = len(requests.all) > requests.ready or queue.pulling or queue.group(now_ns) is not None
-    if busy:
+    if _at_work(state) or state.queue.group(now_ns) is not None:
         visit.idle_ns = None
     elif visit.idle_ns is None:
         visit.idle_ns = now_ns
         state.alarm.want(now_ns + RECHECK_NS)
+
+
+def _at_work(state: AgentState) -> bool:
+    """Return True if requests run, or are on their way: READY ones that are not begun give nothing to do."""
+    return len(state.requests.all) > state.requests.ready or state.queue.pulling > 0

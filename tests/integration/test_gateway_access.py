@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from qlm.domain.ids import RequestId
 from qlm.gateway.core.access import AccessRules
 from support.gateway import Cluster, running_cluster
 
@@ -75,6 +76,22 @@ async def test_a_page_of_an_allowed_origin_may_read_why_it_is_refused(
     assert answer.headers["vary"] == "Origin"
     headers["origin"] = "https://evil.example"
     other = await open_to_page.post("/v1/completions", content=b"{}", headers=headers)
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_a_page_of_an_allowed_origin_may_read_that_the_gateway_failed(
+    cluster: Cluster, open_to_page: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(id: RequestId) -> None:
+        raise ZeroDivisionError(id)
+
+    monkeypatch.setattr(cluster.store, "record", broken)
+    answer = await open_to_page.get("/v1/requests/r", headers={"origin": PAGE})
+    assert code(answer) == (500, "internal_error")
+    assert answer.headers["access-control-allow-origin"] == PAGE
+    assert answer.headers["access-control-expose-headers"] == "*"
+    other = await open_to_page.get("/v1/requests/r")
+    assert code(other) == (500, "internal_error")
     assert "access-control-allow-origin" not in other.headers
 
 

@@ -18,6 +18,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import Enqueued
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import RequestIds
 from qlm.gateway.http.server import create_server
@@ -319,7 +320,7 @@ async def test_a_defect_in_the_middle_of_an_answer_cuts_it_and_is_logged_once(
             await send({"type": "http.response.body", "body": b"half", "more_body": True})
             raise ZeroDivisionError
 
-    wrapped: Any = RequestIds(app, gateway)
+    wrapped: Any = RequestIds(app, gateway, AccessRules())
     async with serving(create_server(wrapped, shutdown_s=1)) as url:
         for _ in range(3):
             with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):

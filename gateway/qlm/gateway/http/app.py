@@ -34,7 +34,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.connections.body import BODY
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.http.guard import CORS_METHODS, Guard
+from qlm.gateway.http.guard import CORS_METHODS, Guard, headers_for_page
 from qlm.gateway.http.keys.check import KeyCheck
 from qlm.gateway.http.messages_api.errors import MESSAGES
 from qlm.gateway.http.messages_api.errors import error_answer as message_error
@@ -146,7 +146,7 @@ def app_of(
                 answer=_error_of,
             )
         )
-    app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
+    app = _app(gateway, rules, PUBLIC_ROUTES, chain, lifespan)
     moved = partial(_moved, admin_url)
     app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
     app.routes.extend(Route(path, refuse, methods=_METHODS) for path in UNSUPPORTED)
@@ -181,7 +181,7 @@ def admin_app_of(
         not_operator=not_operator,
         page=frozenset() if explain is None else open_paths(),
     )
-    app = _app(gateway, (*HEALTH_ROUTES, *ADMIN_DOCUMENT_ROUTES, *ADMIN_ROUTES), [guard])
+    app = _app(gateway, rules, (*HEALTH_ROUTES, *ADMIN_DOCUMENT_ROUTES, *ADMIN_ROUTES), [guard])
     if explain is not None:
         app.state.live_page = LivePage(gateway, explain)
         app.routes.extend(app.state.live_page.routes())
@@ -190,6 +190,7 @@ def admin_app_of(
 
 def _app(
     gateway: Gateway,
+    rules: AccessRules,
     routes: Sequence[tuple[str, str, Handler]],
     guards: Sequence[Middleware],
     lifespan: Lifespan[Starlette] | None = None,
@@ -198,7 +199,7 @@ def _app(
     literal = Middleware(LiteralRoutes, routes=bound, errors=_ERROR_HANDLERS)
     app = Starlette(
         routes=[Route(path, handler, methods=[method]) for method, path, handler in bound],
-        middleware=[Middleware(RequestIds, gateway=gateway), *guards, literal],
+        middleware=[Middleware(RequestIds, gateway=gateway, rules=rules), *guards, literal],
         exception_handlers=_ERROR_HANDLERS,
         lifespan=lifespan,
     )
@@ -214,9 +215,10 @@ class RequestIds:
     Starlette would answer a defect itself, and leave its traceback to uvicorn, which logs it at each call.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, rules: AccessRules) -> None:
         self._app = app
         self._gateway = gateway
+        self._rules = rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on, and add the header to its answer."""
@@ -241,7 +243,9 @@ class RequestIds:
             if begun:
                 scope[BODY].cut()
             else:
-                await _error_of(scope["path"], failure)(scope, receive, send)
+                answer = _error_of(scope["path"], failure)
+                answer.headers.update(headers_for_page(scope, self._rules))
+                await answer(scope, receive, send)
 
 
 async def _moved(admin_url: str | None, request: HttpRequest) -> Response:

@@ -68,10 +68,16 @@ class Guard:
             return
         self._count(refusal.status, refusal.code or "")
         answer = error_answer(refusal)
-        # A page of an accepted origin may read why, as it may read any other answer.
-        if len(origins := headers("origin")) == 1 and self._rules.accepts_origin(origins[0]):
-            answer.headers.update(CORS_HEADERS | {"access-control-allow-origin": origins[0]})
+        answer.headers.update(headers_for_page(scope, self._rules))
         await answer(scope, receive, send)
+
+
+def headers_for_page(scope: Scope, rules: AccessRules) -> dict[str, str]:
+    """Return the headers with which a page of an accepted origin may read why it is refused."""
+    origins = _values_of(scope)("origin")
+    if len(origins) == 1 and rules.accepts_origin(origins[0]):
+        return CORS_HEADERS | {"access-control-allow-origin": origins[0]}
+    return {}
 
 
 def _values_of(scope: Scope) -> HeaderValues:

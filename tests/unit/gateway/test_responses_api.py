@@ -230,6 +230,13 @@ def test_the_state_of_a_response_comes_back() -> None:
     assert read_state(METADATA) is None
 
 
+def test_a_response_shows_whole_numbers_as_such() -> None:
+    scored = {"include": ["message.output_text.logprobs"], "top_logprobs": 2.0}
+    plain = {"input": "Hi", "max_output_tokens": 5.0, **scored}
+    fields = state_of(parse_response(plain), plain).fields
+    assert orjson.dumps([fields["max_output_tokens"], fields["top_logprobs"]]) == b"[5,2]"
+
+
 def test_a_state_of_an_earlier_version_is_read() -> None:
     text = base64.b85encode(zlib.compress(orjson.dumps([{"user": "u"}, None]))).decode()
     extensions = replace(METADATA.extensions, response_state=text)

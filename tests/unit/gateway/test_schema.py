@@ -333,6 +333,19 @@ def test_the_newer_output_limit_wins() -> None:
     assert body.output_limit == ("max_completion_tokens", 7)
 
 
+def test_a_whole_number_may_be_written_as_a_fraction() -> None:
+    """Clients that have one type of numbers write all of them so; vLLM takes them."""
+    raw = b'{"prompt": "a", "max_tokens": 5.0, "n": 2.0, "seed": -3.0, "logprobs": 1.0, "priority": 1e1}'
+    body = parse_completion(parse_json(raw))
+    read = (body.max_tokens, body.n, body.seed, body.logprobs, body.priority)
+    assert (read, {type(each) for each in read}) == ((5, 2, -3, 1, 10), {int})
+    chat = parse_chat(CHAT | {"max_completion_tokens": 7.0, "logprobs": True, "top_logprobs": 2.0})
+    assert (chat.max_completion_tokens, chat.top_logprobs) == (7, 2)
+    for wrong in (5.5, 1e300, "5", True):
+        assert refusal_of_chat(max_tokens=wrong).param == "max_tokens"
+    assert "expected a valid integer" in refusal_of_chat(max_tokens=1e300).message
+
+
 def test_many_stop_strings_are_accepted() -> None:
     stops = [f"</{n}>" for n in range(64)]
     assert (

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.domain.shown import cut
 from qlm.gateway.api.bodies.parts import (
+    Integral,
     LogitBias,
     Priority,
     Prompts,
@@ -56,18 +57,19 @@ class _Body(Strict):
     model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     # Output limit; without, what the context has room for (chats) or 16 (completions), see
     # [http-api.md](../http-api.md#what-a-request-does-not-name).
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] = 0  # The answer has at least this number of output tokens
+    max_tokens: Annotated[int, Field(ge=1), Integral] | None = None
+    min_tokens: Annotated[int, Field(ge=0), Integral] = 0  # Least number of output tokens of the answer
     # Sampling, as in vLLM; 0 is greedy. Without, this field and those below are the model's own, see
     # [http-api.md](../http-api.md#what-a-request-does-not-name).
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling, as in vLLM
     # Sampling, as in vLLM; 0 and -1 are all tokens.
-    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000), Integral] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
     # Answers to each prompt, each a request of its own in the queue; together at most `limits.choices_max`.
-    n: Annotated[int, Field(ge=1)] = 1
-    seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX)] | None = None  # Seed of the sampling
+    n: Annotated[int, Field(ge=1), Integral] = 1
+    # Seed of the sampling.
+    seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX), Integral] | None = None
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
     # Tokens that end the answer.
@@ -83,7 +85,7 @@ class _Body(Strict):
     stream: bool = False  # Server-sent events instead of one object
     # Log probabilities of this number of candidates for each token of the prompt, besides the token itself;
     # not in streams.
-    prompt_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX), Integral] | None = None
     stream_options: StreamOptions | None = None  # Contents of a stream besides text
     # The tenant; without, the header `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`,
     # else `default`.
@@ -132,7 +134,7 @@ class CompletionBody(_Body):
     structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
     # Log probabilities of this number of candidates for each token of the answer, besides the token itself;
     # with `echo`, for the tokens of the prompt too.
-    logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX)] | None = None
+    logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX), Integral] | None = None
 
     @field_validator("logprobs", mode="before")
     @classmethod
@@ -184,10 +186,10 @@ class ChatBody(_Body):
     """Body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
+    max_completion_tokens: Annotated[int, Field(ge=1), Integral] | None = None  # Newer `max_tokens`; it wins
     logprobs: bool = False  # Log probabilities of the answer's tokens
     # Candidates for each of these tokens, the token itself first; needs `logprobs`.
-    top_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX)] = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX), Integral] = 0
     # Tools that the model may call. This field and those below need the model's render tier.
     tools: Annotated[list[Tool], Field(max_length=1000)] | None = None
     # `auto` lets the model choose, `none` forbids calls, `required` asks for one, an object names the tool.

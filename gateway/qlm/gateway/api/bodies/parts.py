@@ -1,8 +1,8 @@
 """Objects inside of request bodies: options of a stream, and the objective."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from qlm.domain.formats.field_checks import CALLS_MAX, NAME_CHARACTERS_MAX
 from qlm.domain.request import PRIORITY_LIMIT
@@ -16,6 +16,19 @@ def _by_token_id(bias: dict[str, float]) -> dict[str, float]:
     return bias
 
 
+_EXACT_MAX: Final = 2**53
+"""Largest number up to which all whole numbers are floats."""
+
+
+def _integer_of(value: object) -> object:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_MAX:
+        return int(value)
+    return value
+
+
+Integral = BeforeValidator(_integer_of)
+"""Takes 5.0 for 5, as vLLM does: JSON has one kind of numbers, and some clients write all of them so."""
+
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
@@ -27,7 +40,7 @@ LogitBias = Annotated[
     Field(max_length=1024),
     AfterValidator(_by_token_id),
 ]
-Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
+Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT), Integral]
 
 Prompts = str | list[int] | list[str] | list[list[int]]
 """One or several prompts."""
@@ -56,7 +69,7 @@ class TaskBody(Strict):
     # days ahead.
     deadline_at: float | str
     # Calls still to come, this one included; without, as many as earlier tasks of the tenant and model had.
-    calls_left: Annotated[int, Field(strict=True, ge=1, le=CALLS_MAX)] | None = None
+    calls_left: Annotated[int, Field(strict=True, ge=1, le=CALLS_MAX), Integral] | None = None
 
 
 class SloBody(Strict):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from qlm.gateway.api.bodies.parts import Priority, SloBody
+from qlm.gateway.api.bodies.parts import Integral, Priority, SloBody
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.neutral_fields import drop_neutral
 from qlm.gateway.api.schema import STOPS_MAX, explained
@@ -64,7 +64,7 @@ class Thinking(_Strict):
 
     type: Literal["enabled", "adaptive", "disabled"]  # `disabled` leaves its blocks out of the answer
     # Accepted, not used: `max_tokens` limits all tokens.
-    budget_tokens: Annotated[int, Field(ge=1)] | None = None
+    budget_tokens: Annotated[int, Field(ge=1), Integral] | None = None
     display: Literal["summarized", "omitted"] | None = None  # `omitted` leaves the blocks out, too
 
 
@@ -109,7 +109,7 @@ class CountBody(_Conversation):
 class MessagesBody(_Conversation):
     """Body of POST /v1/messages."""
 
-    max_tokens: Annotated[int, Field(ge=1)]  # Output limit, reasoning included
+    max_tokens: Annotated[int, Field(ge=1), Integral]  # Output limit, reasoning included
     # Texts that end the answer, its reasoning and calls of tools included.
     stop_sequences: Annotated[
         list[Annotated[str, StringConstraints(min_length=1, max_length=1000)]],
@@ -119,7 +119,8 @@ class MessagesBody(_Conversation):
     stream: bool = False  # Events instead of one object
     temperature: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling; without, the model's own
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling; without, the model's own
-    top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None  # Sampling; without, the model's own
+    # Sampling; without, the model's own.
+    top_k: Annotated[int, Field(ge=0, le=1_000_000), Integral] | None = None
     metadata: MessagesMetadata | None = None  # Who asks
     # Without `slo`, both are the configured default.
     service_tier: Literal["auto", "standard_only"] | None = None

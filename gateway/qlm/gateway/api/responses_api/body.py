@@ -5,7 +5,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from qlm.gateway.api.bodies.parts import LogitBias, Priority, SloBody, StopText, StopTokenIds, Strict
+from qlm.gateway.api.bodies.parts import (
+    Integral,
+    LogitBias,
+    Priority,
+    SloBody,
+    StopText,
+    StopTokenIds,
+    Strict,
+)
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.neutral_fields import drop_neutral
 from qlm.gateway.api.responses_api.tools import Tool, check_kind, check_names
@@ -99,7 +107,7 @@ class ResponseBody(Strict):
     store: bool = True  # False: the response cannot be looked up, nor continued
     stream: bool = False  # Events instead of one object
     # Output limit, reasoning included; without, what the context has room for.
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1), Integral] | None = None
     # Texts of the client, which the response shows.
     metadata: Annotated[dict[MetadataKey, MetadataText], Field(max_length=METADATA_PAIRS_MAX)] | None = None
     # Tools that the model may call. Needs the model's render tier, as what the next three fields ask for.
@@ -113,16 +121,16 @@ class ResponseBody(Strict):
     # accepted, not used: reasoning is given as text.
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
     # With log probabilities: those of this many of the likeliest tokens at each place.
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20), Integral] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # Sampling; without, the model's own
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling; without, the model's own
-    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None  # Sampling, as in vLLM
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000), Integral] | None = None  # Sampling, as in vLLM
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
-    seed: int | None = None  # Seed of the sampling
+    seed: Annotated[int, Integral] | None = None  # Seed of the sampling
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
-    min_tokens: Annotated[int, Field(ge=0)] | None = None  # Least number of output tokens
+    min_tokens: Annotated[int, Field(ge=0), Integral] | None = None  # Least number of output tokens
     ignore_eos: bool | None = None  # Go on after the end-of-sequence token
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] | None = None

@@ -39,6 +39,9 @@ _SHOWN: Final = (
 )
 """Fields of a body that its response shows."""
 
+_WHOLE_NUMBERS: Final = frozenset({"max_output_tokens", "top_logprobs"})
+"""Of these, those that a response shows as they were read: as 5, if 5.0 came."""
+
 
 _BASE64: Final = "."
 """Beginning of a state in base64. One of an earlier version is in base85, which has no such character, and
@@ -77,7 +80,11 @@ class ResponseState:
 
 def state_of(body: ResponseBody, plain: Mapping[str, Any]) -> ResponseState:
     """Return the state of a response; `plain` is its body as received."""
-    fields = {name: plain[name] for name in _SHOWN if plain.get(name) is not None}
+    fields = {
+        name: getattr(body, name) if name in _WHOLE_NUMBERS else plain[name]
+        for name in _SHOWN
+        if plain.get(name) is not None
+    }
     return ResponseState(fields, as_items(body.input) if body.store else None)
 
 

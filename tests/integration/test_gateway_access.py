@@ -1,5 +1,6 @@
 """Callers that the HTTP listener accepts: web pages, host names, content types."""
 
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,30 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused(
     answer = await http.post("/v1/completions", content=parts(), headers=headers)
     assert code(answer) == (415, "unsupported_media_type")
     assert await cluster.broker.queues() == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "gzip, identity"])
+async def test_a_compressed_body_is_refused_with_the_reason(
+    cluster: Cluster, http: httpx.AsyncClient, encoding: str
+) -> None:
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    body = gzip.compress(b'{"model": "emulated", "prompt": "a"}')
+    answer = await http.post("/v1/completions", content=body, headers=headers)
+    assert code(answer) == (415, "unsupported_media_type")
+    error = answer.json()["error"]
+    assert (error["param"], "expected a body that is not compressed" in error["message"]) == (
+        "content-encoding",
+        True,
+    )
+    upload = headers | {"content-type": "multipart/form-data; boundary=b"}
+    answer = await http.post("/v1/files", content=body, headers=upload)
+    assert code(answer) == (415, "unsupported_media_type")
+    assert await cluster.broker.queues() == []
+
+
+async def test_a_body_may_say_that_it_is_not_encoded(http: httpx.AsyncClient) -> None:
+    headers = {"content-encoding": "identity"}
+    assert (await http.post("/v1/completions", json=BODY, headers=headers)).status_code == 200
 
 
 async def test_json_may_name_its_encoding(http: httpx.AsyncClient) -> None:

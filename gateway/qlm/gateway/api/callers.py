@@ -13,7 +13,7 @@ Headers = Callable[[str], Sequence[str]]
 def caller_errors(
     headers: Headers, rules: AccessRules, *, own_page: bool = False, body_type: str = JSON_TYPE
 ) -> Iterator[ApiError]:
-    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be of a type.
+    """Yield the errors of a request: a strange Host or Origin, a body that is encoded or of another type.
 
     Args:
         headers: Its headers.
@@ -33,8 +33,14 @@ def caller_errors(
         if not rules.accepts_origin(origin):
             message = f"Origin is {cut(origin)!r}; expected one of http.allowed_origins, or no web page"
             yield ApiError(status=403, message=message, code="origin_not_allowed")
+    if not _has_body(headers):
+        return
+    encoding = ", ".join(headers("content-encoding"))
+    if encoding.strip().lower() not in ("", "identity"):
+        message = f"content-encoding is {shown(encoding)}; expected a body that is not compressed"
+        yield ApiError(status=415, message=message, param="content-encoding", code="unsupported_media_type")
     said = "".join(headers("content-type")[:1])
-    if _has_body(headers) and not is_type(said, body_type):
+    if not is_type(said, body_type):
         message = f"content-type is {shown(said)}; expected {body_type}"
         yield ApiError(status=415, message=message, param="content-type", code="unsupported_media_type")
 

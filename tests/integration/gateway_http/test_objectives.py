@@ -8,7 +8,7 @@ from qlm.agents.batching.call_objective import call_objective
 from qlm.domain.slo import ReadingSlo
 from qlm.gateway.core.limits import GatewayLimits
 from support.gateway import Cluster, until
-from support.http_calls import CHAT, COMPLETION
+from support.http_calls import CHAT, COMPLETION, refusal
 
 
 async def test_headers_tier_and_priority_reach_the_queue(
@@ -32,6 +32,19 @@ async def test_a_header_asks_for_a_pace(cluster: Cluster, url: str, http: httpx.
     refused = await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
     assert refused.status_code == 400
     assert "x-slo-tokens-per-s" in refused.json()["error"]["message"]
+
+
+async def test_a_header_that_comes_twice_and_contradicts_itself_is_refused(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    for name in ("x-qlm-deadline-ms", "x-slo-ttft-ms"):
+        twice = [(name, "100"), (name, "90000")]
+        refused = refusal(await http.post(f"{url}/v1/completions", json=COMPLETION, headers=twice))
+        assert refused["param"] == name
+        assert f"{name} is '100, 90000'; expected a number of milliseconds" in refused["message"]
+    same = [("x-qlm-deadline-ms", "90000"), ("x-qlm-deadline-ms", "90000")]
+    assert (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=same)).status_code == 200
+    assert [each.cls.slo for each in cluster.agent.leased] == ["deadline-80s"]
 
 
 async def test_a_pace_and_a_deadline_beside_it_reach_the_queue_and_both_count(

@@ -33,6 +33,9 @@ MS_MIN: Final = 0.01
 
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 PACE_HEADERS: Final = ("x-llm-d-slo-tokens-per-s", "x-slo-tokens-per-s")
+OBJECTIVE_HEADERS: Final = frozenset(
+    {DEADLINE_HEADER, P_MET_MIN_HEADER, P_MET_HEADER, *TTFT_HEADERS, *TPOT_HEADERS, *PACE_HEADERS}
+)
 READER_TTFT_MS: Final = 1000.0
 """First token of a reader who asks for a pace alone (the value of Andes)."""
 

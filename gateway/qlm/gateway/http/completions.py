@@ -15,7 +15,7 @@ from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, from_q
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
-from qlm.gateway.api.objective import tier_of
+from qlm.gateway.api.objective import OBJECTIVE_HEADERS, tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
 from qlm.gateway.api.rendered_fields import RENDERED
 from qlm.gateway.api.schema import (
@@ -45,8 +45,8 @@ from qlm.gateway.sessions.subscription import Subscription
 
 STREAM_HEADER: Final = "x-qlm-stream"
 RESUME_HEADER: Final = "last-event-id"
-_LISTS: Final = ("prefer",)
-"""Headers of which several are one list (RFC 7240)."""
+_LISTS: Final = OBJECTIVE_HEADERS | {"prefer"}
+"""Headers of which several that differ are one list (RFC 9110), which is no value of an objective."""
 
 _FORMS: Final = {"resumable": StreamForm.RESUMABLE, "plain": StreamForm.PLAIN}
 
@@ -92,7 +92,7 @@ def lower_headers(request: HttpRequest) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in request.scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1").strip()
-        if key in _LISTS and key in headers:
+        if key in _LISTS and headers.get(key, text) != text:
             headers[key] += f", {text}"
         headers.setdefault(key, text)
     if (tenant := key_tenant(request)) is not None:

@@ -133,6 +133,15 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused(
     assert await cluster.broker.queues() == []
 
 
+async def test_a_refusal_has_the_shape_of_the_api_that_was_called(http: httpx.AsyncClient) -> None:
+    """Anthropic's clients look for the kind of an error in their own shape."""
+    said, strange = {"content-type": "text/plain"}, {"host": "evil.example"}
+    for headers, kind in ((said, "unsupported_media_type"), (strange, "host_not_allowed")):
+        answer = await http.post("/v1/messages", content=b"{}", headers=headers)
+        assert (answer.json()["type"], code(answer)[1]) == ("error", kind)
+    assert "type" not in (await http.post("/v1/completions", content=b"{}", headers=said)).json()
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "br", "gzip, identity"])
 async def test_a_compressed_body_is_refused_with_the_reason(
     cluster: Cluster, http: httpx.AsyncClient, encoding: str

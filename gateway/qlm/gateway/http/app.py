@@ -122,7 +122,7 @@ def app_of(
         admin_url: Where the gateway serves operators; None if nowhere.
     """
     rules = rules or AccessRules()
-    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused)]
+    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused, answer=_error_of)]
     if rules.origins:
         chain.append(
             Middleware(
@@ -177,6 +177,7 @@ def admin_app_of(
         Guard,
         rules=rules,
         count=gateway.metrics.refused,
+        answer=_error_of,
         anyone=_PROBES | {path for _, path, _ in ADMIN_DOCUMENT_ROUTES},
         not_operator=not_operator,
         page=frozenset() if explain is None else open_paths(),

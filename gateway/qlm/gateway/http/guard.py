@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from qlm.domain.errors import QlmError
@@ -27,6 +28,7 @@ class Guard:
         app: ASGIApp,
         rules: AccessRules,
         count: Callable[[int, str], None],
+        answer: Callable[[str, ApiError], Response] = lambda path, error: error_answer(error),
         anyone: Collection[str] = (),
         not_operator: Callable[[HeaderValues], Awaitable[ApiError | None]] | None = None,
         page: Collection[str] = (),
@@ -37,6 +39,7 @@ class Guard:
             app: The application.
             rules: Callers it accepts.
             count: Counts a refusal, by status and code.
+            answer: Returns the answer to a refused call to a path.
             anyone: Paths that are not for operators alone.
             not_operator: Returns the error of a caller who is no operator, by the headers; without it, no
                 path is for operators alone.
@@ -45,6 +48,7 @@ class Guard:
         self._app = app
         self._rules = rules
         self._count = count
+        self._answer = answer
         self._anyone = {*anyone, *page}
         self._not_operator = not_operator
         self._page = page
@@ -67,7 +71,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         self._count(refusal.status, refusal.code or "")
-        answer = error_answer(refusal)
+        answer = self._answer(scope["path"], refusal)
         answer.headers.update(headers_for_page(scope, self._rules))
         await answer(scope, receive, send)
 

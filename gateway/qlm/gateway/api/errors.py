@@ -98,9 +98,9 @@ def from_qlm(error: QlmError) -> ApiError:
     return ApiError(status=500, message=str(error), kind="server_error", code="internal_error")
 
 
-def unavailable(message: str, code: str) -> ApiError:
+def unavailable(message: str, code: str, retry_after_s: float = _RETRY_UNAVAILABLE_S) -> ApiError:
     """Return a 503 that asks for a retry."""
-    headers = retry_headers(_RETRY_UNAVAILABLE_S) | {"x-llm-d-request-dropped-reason": code}
+    headers = retry_headers(retry_after_s) | {"x-llm-d-request-dropped-reason": code}
     return ApiError(status=503, message=message, kind="server_error", code=code, headers=headers)
 
 

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.request import RequestMetadata
-from qlm.gateway.api.errors import ApiError, retry_headers
+from qlm.gateway.api.errors import ApiError, retry_headers, unavailable
 from qlm.gateway.core.admission import Admit, Load, Refuse, decide, overload
 from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
@@ -26,11 +25,13 @@ class Admitting:
         """Check what holds for every request.
 
         Raises:
-            ApiError: This gateway has too little processor.
-            StoreUnavailableError: The store is away.
+            ApiError: This gateway has too little processor, or the store is away.
         """
         if (why := self._load.store_away()) is not None:
-            raise StoreUnavailableError(why)
+            # A restart is over in seconds. What lasts for longer, as a Redis that is full, lasts.
+            retry_after_s = min(self._load.away_s, self._limits.retry_after_max_s)
+            message = f"the shared state is not available: {why}"
+            raise unavailable(message, "store_unavailable", retry_after_s)
         if (refusal := overload(self._load.late_s, self._limits)) is not None:
             raise _refused(refusal)
 
@@ -51,7 +52,6 @@ class Admitting:
 
         Raises:
             ApiError: It is refused, now or for good.
-            StoreUnavailableError: The store is away.
         """
         self.check_load()
         verdict = self._verdict(self._load.load, metadata, beside)

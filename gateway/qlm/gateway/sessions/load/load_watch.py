@@ -210,10 +210,16 @@ class LoadWatch:
 
         Until then requests are accepted: the queue has them, and a restarted store is filled from it.
         """
-        since_ns = self._away_since_ns
-        if since_ns is None or self._clock.now_ns() - since_ns < self._away_max_ns:
-            return None
-        return self._away_why
+        return None if self._away_ns < max(self._away_max_ns, 1) else self._away_why
+
+    @property
+    def away_s(self) -> float:
+        """Time for which the store has been away, as far as this gateway knows."""
+        return self._away_ns / 1e9
+
+    @property
+    def _away_ns(self) -> int:
+        return 0 if self._away_since_ns is None else self._clock.now_ns() - self._away_since_ns
 
     async def run(self) -> None:
         """Observe the cluster, and the lateness of the loop, until cancelled."""

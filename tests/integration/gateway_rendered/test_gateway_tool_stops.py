@@ -51,8 +51,10 @@ async def test_a_stop_beside_tools_ends_the_text_whole_streamed_and_later(
     streamed, reasons = "", []
     async for chunk in await client.chat.completions.create(**asked, stream=True):
         streamed += chunk.choices[0].delta.content or ""
-        reasons.append(chunk.choices[0].finish_reason)
-    assert (streamed, reasons[-1]) == (text, "stop")
+        ended = chunk.choices[0].model_dump()
+        reasons.append((ended["finish_reason"], ended.get("stop_reason")))
+    assert (streamed, reasons[-1]) == (text, ("stop", "Observation:"))
+    assert set(reasons[:-1]) == {(None, None)}
     later = await http.get(f"/v1/requests/{whole.id}")
     assert later.json()["response"]["choices"][0]["message"]["content"] == text
 

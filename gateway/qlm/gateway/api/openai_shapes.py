@@ -268,7 +268,7 @@ class StreamShape:
         """Return the last events of a derendered answer that ended well, with its last delta."""
         fields = self._without_role(fields)
         choice = {"index": self._index, "delta": fields, "logprobs": logprobs, "finish_reason": finish_reason}
-        return self._last(final, self._head + orjson.dumps([choice]))
+        return self._last(final, self._head + orjson.dumps([choice | {"stop_reason": final.stop_reason}]))
 
     def _without_role(self, fields: Mapping[str, object]) -> Mapping[str, object]:
         """Return a delta without the role that `opening` has: SDKs put roles of several deltas together."""

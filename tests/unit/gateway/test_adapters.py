@@ -22,7 +22,7 @@ def test_adapters_follow_their_base_and_have_its_tokenizer() -> None:
 
 
 def test_a_request_that_names_no_model_gets_the_base_if_there_is_only_one() -> None:
-    assert ServedModels([SPEC]).chosen(None).name == "base"
+    assert [ServedModels([SPEC]).chosen(name).name for name in (None, "")] == ["base"] * 2
     with pytest.raises(ApiError, match="model is missing; expected one of base, poet, clerk, other"):
         ServedModels([SPEC, OTHER]).chosen(None)
 

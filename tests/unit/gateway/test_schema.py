@@ -9,6 +9,7 @@ from qlm.gateway.api.schema import PROBLEMS_MAX, CompletionBody, parse_chat, par
 from qlm.gateway.sessions.families.members import answers_wanted
 
 COMPLETION = {"model": "m", "prompt": "Once"}
+EMPTY = {"model": "", "user": ""}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -344,6 +345,11 @@ def test_a_whole_number_may_be_written_as_a_fraction() -> None:
     for wrong in (5.5, 1e300, "5", True):
         assert refusal_of_chat(max_tokens=wrong).param == "max_tokens"
     assert "expected a valid integer" in refusal_of_chat(max_tokens=1e300).message
+
+
+def test_a_model_and_a_user_may_be_empty_as_in_vllm() -> None:
+    for read in (parse_completion(COMPLETION | EMPTY), parse_chat(CHAT | EMPTY)):
+        assert (read.model, read.user) == ("", "")
 
 
 def test_many_stop_strings_are_accepted() -> None:

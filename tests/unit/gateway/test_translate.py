@@ -133,6 +133,7 @@ def test_the_tenant_is_the_user_then_the_fairness_header_then_default() -> None:
     header = {"x-gateway-inference-fairness-id": "team-b"}
     assert metadata(header, user="team-a").tenant == "team-a"
     assert metadata(header).tenant == "team-b"
+    assert metadata(header, user="").tenant == "team-b"
     assert metadata({"x-llm-d-inference-fairness-id": "team-c"} | header).tenant == "team-c"
     assert metadata().tenant == "default"
     with pytest.raises(InvalidValueError, match="fairness"):

@@ -54,7 +54,7 @@ class _Body(Strict):
     """The fields of both routes."""
 
     # A name from `GET /v1/models`; without, the only one.
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
     # Output limit; without, what the context has room for (chats) or 16 (completions), see
     # [http-api.md](../http-api.md#what-a-request-does-not-name).
     max_tokens: Annotated[int, Field(ge=1), Integral] | None = None
@@ -89,7 +89,7 @@ class _Body(Strict):
     stream_options: StreamOptions | None = None  # Contents of a stream besides text
     # The tenant; without, the header `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`,
     # else `default`.
-    user: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    user: Annotated[str, Field(max_length=100)] | None = None
     safety_identifier: str | None = None  # Accepted, not used
     metadata: dict[str, Any] | None = None  # Accepted, not used
     store: bool | None = None  # Accepted, not used: answers are kept for `results.kept_s`

@@ -181,14 +181,14 @@ class Asking(Protocol):
 
 
 def tenant(body: Asking, headers: Mapping[str, str]) -> str:
-    """Return the tenant of a request: that of its API key, its field `user`, or the fairness header.
+    """Return the tenant of a request: that of its API key, its field `user` if not empty, or the header.
 
     Raises:
         InvalidValueError: The header is longer than a name may be.
     """
     if (of_key := headers.get(KEY_TENANT)) is not None:
         return of_key
-    if body.user is not None:
+    if body.user:
         return body.user
     return named_tenant(headers)
 

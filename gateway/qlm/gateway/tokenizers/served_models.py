@@ -54,7 +54,7 @@ class ServedModels:
         Raises:
             ApiError: It is not served here, or not named among several.
         """
-        if name is not None:
+        if name:  # as in vLLM, an empty one is none
             return self.named(name)
         if self._only is not None:
             return self._only

@@ -21,7 +21,7 @@ class _Tokenizer(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     # A name from `GET /v1/models`; without, the only one.
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
 
 
 class TokenizeText(_Tokenizer):

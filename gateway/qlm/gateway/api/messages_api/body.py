@@ -90,7 +90,7 @@ class MessagesMetadata(_Strict):
 
 class _Conversation(_Strict):
     # A name from `GET /v1/models`; without, the only one.
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
     # The conversation: each with a role `user`, `assistant` or `system` and content, as text or as blocks.
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=10_000)]
     system: str | list[dict[str, Any]] | None = None  # A first message of role `system`: text, or text blocks

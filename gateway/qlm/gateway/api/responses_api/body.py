@@ -100,7 +100,7 @@ class ResponseBody(Strict):
 
     input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=ITEMS_MAX)]  # Text, or items
     # A name from `GET /v1/models`; without, the only one.
-    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=200)] | None = None
     instructions: str | None = None  # A first message of role `system`; not taken over by later responses
     previous_response_id: str | None = None  # The response whose conversation this one continues
     background: bool = False  # Answer at once, with a response that is `queued`
@@ -143,7 +143,7 @@ class ResponseBody(Strict):
     # Constraint on the text, as in vLLM; needs the model's render tier.
     structured_outputs: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
-    user: Annotated[str, Field(min_length=1, max_length=100)] | None = None  # The tenant, as of chats
+    user: Annotated[str, Field(max_length=100)] | None = None  # The tenant, as of chats
     safety_identifier: str | None = None  # Accepted, not used
     client_metadata: dict[str, Any] | None = None  # Accepted, not used: what Codex says of itself
     prompt_cache_key: str | None = None  # Accepted, not used

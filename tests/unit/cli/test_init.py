@@ -44,6 +44,12 @@ def test_without_options_it_is_what_serve_has_by_itself(tmp_path: Path) -> None:
     assert init().output == file.read_text("utf-8")
 
 
+def test_a_dash_is_standard_output_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert init("-").output == init().output
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [

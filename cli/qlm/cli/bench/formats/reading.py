@@ -45,8 +45,8 @@ def read_runs(path: Path) -> list[Run]:
     """Read the runs of a result file.
 
     Raises:
-        InvalidValueError: It has no known format, is damaged, has no times of tokens, or impossible ones.
-        OSError: It cannot be read.
+        InvalidValueError: It cannot be read, has no known format, is damaged, has no times of tokens, or
+            impossible ones.
     """
     documents = _documents(path)
     first = documents[0]
@@ -87,7 +87,10 @@ def _runs(path: Path, data: Data) -> list[Run]:
 
 def _documents(path: Path) -> list[Any]:
     """Return the JSON documents of a file: one, or one per line."""
-    text = path.read_bytes()
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidValueError(str(path), error.strerror, "a file that can be read") from error
     try:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError:

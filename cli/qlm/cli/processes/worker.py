@@ -1,11 +1,7 @@
-"""Gateway worker: `python -m qlm.cli.processes.worker LINK LISTENER`, both inherited descriptors.
-
-It ends when its owner says so, on SIGTERM, or at once when the owner has ended, even if it hangs.
-"""
+"""Work of a gateway worker, which `worker_program` starts."""
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import pickle
@@ -42,28 +38,21 @@ METRICS_S: Final = 2.0
 _END_S: Final = 3.0
 """Time to end at once, in which refusals are written; the owner waits for longer."""
 
-_PR_SET_PDEATHSIG: Final = 1
-
 log = logging.getLogger("qlm.cli")
 
 
-def main() -> None:
-    """Serve until stopped."""
-    _end_with_owner()
+def run(link_fd: int, listener_fd: int) -> None:
+    """Read the task from standard input, and serve until stopped.
+
+    Args:
+        link_fd: Descriptor of the link to the owner.
+        listener_fd: Descriptor of the socket that listens.
+    """
     task: WorkerTask = pickle.loads(sys.stdin.buffer.read())  # from the process that started this one
-    link, listener = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
+    link, listener = socket.socket(fileno=link_fd), socket.socket(fileno=listener_fd)
     log_to_stderr(task.level, task.log_format)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the owner gets it, too, and says when
     with limited_end():
         run_process(_work(task, link, listener))
-
-
-def _end_with_owner() -> None:
-    """Have the system kill this process when its owner ends: one that hangs would keep the port.
-
-    An owner that has ended before is found by the end of the link, which is not open then.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Stop:
@@ -185,7 +174,3 @@ def _exit_without_owner() -> None:
     log.error("a gateway worker ends: %s", GONE)
     logging.shutdown()
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

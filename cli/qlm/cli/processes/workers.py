@@ -35,6 +35,9 @@ LASTS_S: Final = 60.0
 STOP_S: Final = 5.0
 """Time of a worker to end beyond its notice and grace."""
 
+PROGRAM: Final = (sys.executable, "-m", "qlm.cli.processes.worker_program")
+"""Command line of a worker, to which two descriptors are added: of its link and of the listening socket."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
@@ -82,7 +85,7 @@ class Workers:
         listener: Socket that listens; connections wait there while no worker runs.
         backends: Queue and state.
         totals: Takes their metrics.
-        program: Command line of a worker, to which two descriptors are added: of its link and of the socket.
+        program: Command line of a worker, as `PROGRAM`.
         silence_max_s: A worker that sends nothing for this time hangs, and is replaced.
     """
 
@@ -93,7 +96,7 @@ class Workers:
         listener: socket.socket,
         backends: Backends,
         totals: WorkerTotals | None,
-        program: tuple[str, ...] = (sys.executable, "-m", "qlm.cli.processes.worker"),
+        program: tuple[str, ...] = PROGRAM,
         silence_max_s: float = SILENCE_MAX_S,
     ) -> None:
         self._task = task

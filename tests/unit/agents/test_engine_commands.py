@@ -109,5 +109,5 @@ def test_the_emulate_command_says_how_to_schedule_if_that_is_set(
 
 def test_the_emulate_command_names_only_what_is_set() -> None:
     command = emulate_command(EmulateSettings(port=8100, model="m", accelerator="A10", fixed_ms=50))
-    assert command.argv[1:4] == ("-m", "qlm.simulator.emulation.command", "--no-cold-start")
-    assert command.argv[4:] == ("--port", "8100", "--model", "m", "--accelerator", "A10", "--fixed-ms", "50")
+    assert command.argv[1:5] == ("-P", "-m", "qlm.simulator.emulation.command", "--no-cold-start")
+    assert command.argv[5:] == ("--port", "8100", "--model", "m", "--accelerator", "A10", "--fixed-ms", "50")

@@ -210,8 +210,9 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
     if settings.async_scheduling is not None:
         flags.append("--async-scheduling" if settings.async_scheduling else "--no-async-scheduling")
     lora = ("--lora-modules", *settings.adapters) if settings.adapters else ()
-    argv = (sys.executable, "-m", "qlm.simulator.emulation.command", *flags, *_words(options), *lora)
-    return EngineCommand(argv)
+    # Without -P, modules of the current folder would hide installed ones.
+    program = (sys.executable, "-P", "-m", "qlm.simulator.emulation.command")
+    return EngineCommand((*program, *flags, *_words(options), *lora))
 
 
 def _words(options: Mapping[str, object]) -> list[str]:

@@ -35,7 +35,8 @@ LASTS_S: Final = 60.0
 STOP_S: Final = 5.0
 """Time of a worker to end beyond its notice and grace."""
 
-PROGRAM: Final = (sys.executable, "-m", "qlm.cli.processes.worker_program")
+# Without -P, modules of the current folder would hide installed ones.
+PROGRAM: Final = (sys.executable, "-P", "-m", "qlm.cli.processes.worker_program")
 """Command line of a worker, to which two descriptors are added: of its link and of the listening socket."""
 
 

@@ -1,4 +1,4 @@
-"""Programs beside a process: Ctrl-C in its terminal is not for them."""
+"""Programs beside a process: Ctrl-C in its terminal is not for them, nor are modules in its folder."""
 
 import os
 import signal
@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from qlm.agents.engines.command import EmulateSettings, emulate_command
+from qlm.cli.processes.workers import PROGRAM
 from support.flaky import wait_until
 
 STUBBORN = """
@@ -38,6 +42,19 @@ def test_ctrl_c_in_a_terminal_does_not_reach_the_compilation_of_the_plan_generat
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         output, _ = process.communicate()
     assert output == "SIGINT\nready\n"
+
+
+@pytest.mark.parametrize(
+    "command", [(*PROGRAM, "0", "1"), emulate_command(EmulateSettings(port=0, model="no such")).argv]
+)
+def test_a_program_does_not_take_modules_of_the_folder_that_it_is_started_in(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in ("numpy", "pydantic", "uvloop"):
+        tmp_path.joinpath(f"{name}.py").write_text(f"raise SystemExit('the {name} of the folder')")
+    done = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "of the folder" not in done.stderr
 
 
 def _children(pid: int) -> str:

@@ -13,6 +13,7 @@ from qlm.cli.bench.events import Answer, EventParser, message_of
 from qlm.cli.bench.patience import PATIENCE_S
 from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.schedule import Planned
+from qlm.cli.bench.stopping import Stop
 from qlm.domain.errors import QlmError
 
 _KEEP_ALIVE_S: Final = 4.0
@@ -120,11 +121,13 @@ class Watch:
         clock_s: A monotonic clock: that of the event loop.
         on_sent: Called when a request is sent.
         on_end: Called when one has ended.
+        stop: Ends the run early.
     """
 
     clock_s: Callable[[], float]
     on_sent: Callable[[], None] = lambda: None
     on_end: Callable[[], None] = lambda: None
+    stop: Stop = field(default_factory=Stop)
 
 
 async def run_plan(
@@ -136,7 +139,7 @@ async def run_plan(
     patience_s: float = PATIENCE_S,
     seed: int | None = None,
 ) -> Run:
-    """Send all requests of a schedule, and return what came back.
+    """Send all requests of a schedule, or those before a stop, and return what came back.
 
     Args:
         target: How to send.
@@ -158,10 +161,11 @@ async def run_plan(
         call = _Call(session, f"{target.url}{target.endpoint}", watch, start_s, patience_s, counting)
         async with asyncio.TaskGroup() as group:
             tasks = []
-            for each, body in zip(planned, bodies, strict=True):
-                await asyncio.sleep(max(0.0, start_s + each.at_s - watch.clock_s()))
-                asked = each.output_tokens if target.ignore_eos else None
-                tasks.append(group.create_task(call.send(each, body, asked)))
+            async with watch.stop.sending():
+                for each, body in zip(planned, bodies, strict=True):
+                    await asyncio.sleep(max(0.0, start_s + each.at_s - watch.clock_s()))
+                    asked = each.output_tokens if target.ignore_eos else None
+                    tasks.append(group.create_task(call.send(each, body, asked)))
     ways = "; ".join(f"{way} ({count} answers)" for way, count in counting.most_common())
     return Run(
         requests=tuple(task.result() for task in tasks), counting=ways or "no answer to count", seed=seed
@@ -188,10 +192,11 @@ class _Call:
         self.watch.on_sent()
         sent_s = self.now_s()
         try:
-            async with asyncio.timeout_at(self.start_s + planned.at_s + self.patience_s):
+            async with self.watch.stop.answered_by(self.start_s + planned.at_s + self.patience_s):
                 error = await self._receive(body, answer)
         except TimeoutError:
-            error = f"unfinished after {self.patience_s:g} s"
+            when = "when it was stopped" if self.watch.stop.gives_up else f"after {self.patience_s:g} s"
+            error = f"unfinished {when}"
         except (aiohttp.ClientError, OSError) as failure:
             error = f"connection: {type(failure).__name__}"
         except Exception as failure:  # whatever it is: the results of the other requests are worth more

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import click
 import numpy as np
 import orjson
 from rich.console import Console
@@ -15,6 +16,7 @@ from qlm.cli.bench.client import Target, Watch, ask_models, run_plan
 from qlm.cli.bench.objectives import Slo
 from qlm.cli.bench.record import Run
 from qlm.cli.bench.schedule import Load, Planned, prompt_tokens, read_load_trace
+from qlm.cli.bench.stopping import Stop, stopped_by_ctrl_c
 from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.trace_format import TraceFormat
@@ -53,13 +55,19 @@ def load_of(options: Options) -> Load:
     )
 
 
-async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Planned]]) -> list[Run]:
-    """Run each schedule, one after the other.
+async def measure(
+    options: Options, slo: Slo | None, plans: Sequence[Sequence[Planned]], stop: Stop
+) -> list[Run]:
+    """Run each schedule, one after the other, until Ctrl-C.
 
     Args:
         options: Options of the command.
         slo: Objective of the requests.
         plans: The schedules.
+        stop: What Ctrl-C asks for.
+
+    Returns:
+        The runs in which a request was sent.
     """
     headers = _headers(options, slo)
     extra = _extra_body(options["extra_body"])
@@ -80,7 +88,10 @@ async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Pl
     rng = np.random.default_rng()
     runs = []
     for run, planned in enumerate(plans):
-        with _progress(len(planned), f"run {run + 1} of {len(plans)}" if len(plans) > 1 else "") as watch:
+        if stop.asked:
+            break
+        title = f"run {run + 1} of {len(plans)}" if len(plans) > 1 else ""
+        with _progress(len(planned), title, stop) as watch, stopped_by_ctrl_c(stop, _say):
             runs.append(
                 await run_plan(
                     target,
@@ -91,11 +102,15 @@ async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Pl
                     seed=options["seed"] + run,
                 )
             )
-    return runs
+    return [run for run in runs if run.requests]
+
+
+def _say(what: str) -> None:
+    click.echo(f"qlm: {what}", err=True)
 
 
 @contextmanager
-def _progress(requests: int, title: str) -> Iterator[Watch]:
+def _progress(requests: int, title: str, stop: Stop) -> Iterator[Watch]:
     """Show sent and ended requests on a terminal."""
     columns = (
         TextColumn("{task.description}"),
@@ -111,6 +126,7 @@ def _progress(requests: int, title: str) -> Iterator[Watch]:
             clock_s=asyncio.get_running_loop().time,
             on_sent=lambda: shown.advance(sent),
             on_end=lambda: shown.advance(ended),
+            stop=stop,
         )
 
 

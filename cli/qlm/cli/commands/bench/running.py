@@ -15,6 +15,7 @@ from qlm.cli.bench.record import Run
 from qlm.cli.bench.report import Judging, plain, report
 from qlm.cli.bench.saved import saved_text, write_saved
 from qlm.cli.bench.schedule import plan
+from qlm.cli.bench.stopping import Stop
 from qlm.cli.bench.text import print_differences, print_report
 from qlm.cli.commands.bench.measuring import load_of, measure
 from qlm.cli.inspect.console import console
@@ -64,17 +65,35 @@ def _measure(options: Mapping[str, Any]) -> None:
         raise InvalidValueError("--skip", options["skip"], f"less than the {len(plans[0])} requests")
     if options["save"] is not None:
         make_folder(options["save"].parent, (options["save"].name,))
-    runs = asyncio.run(measure(options, slo, plans))
-    found = report(_skipped(runs, options["skip"]), judging)
+    stop = Stop()
+    runs = asyncio.run(measure(options, slo, plans, stop))
+    found = _rated(runs, options, judging)
+    sent, planned = sum(len(run.requests) for run in runs), sum(map(len, plans))
+    if stop.gives_up or (stop.asked and sent < planned):
+        raise QlmError(f"stopped after {sent} of {planned} requests, which are reported")
+    if not found["answered"]:
+        raise QlmError(f"no request was answered: {next(iter(found['errors']))}")
+
+
+def _rated(runs: Sequence[Run], options: Mapping[str, Any], judging: Judging) -> dict[str, Any]:
+    """Report on what was measured, and save it; return the report.
+
+    Raises:
+        QlmError: It was stopped before a request that counts.
+        OSError: It cannot be saved; it was printed.
+    """
+    counted = [run for run in runs if len(run.requests) > options["skip"]]
+    if not counted:
+        raise QlmError(f"stopped before there is anything to report, with --skip {options['skip']}")
+    found = report(_skipped(counted, options["skip"]), judging)
     try:
         if options["save"] is not None:
-            write_saved(options["save"], saved_text(runs, found, _settings(options)))
+            write_saved(options["save"], saved_text(counted, found, _settings(options)))
     finally:  # a disk that is full by now costs the file only, not what was measured
         _show(found, as_json=options["as_json"])
     if options["save"] is not None and not options["as_json"]:
         click.echo(f"written to {options['save']}")
-    if not found["answered"]:
-        raise QlmError(f"no request was answered: {next(iter(found['errors']))}")
+    return found
 
 
 def _show(found: Mapping[str, Any], *, as_json: bool) -> None:

@@ -48,6 +48,26 @@ def test_what_cannot_be_is_refused(files: dict[str, Any], words: str) -> None:
         FilesConfig.model_validate(files)
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://key:secret@host:9000", "'http://***@host:9000'"),
+        ("key:secret@host:9000", "'***@host:9000'"),
+        ("host:9000", "'host:9000'"),
+        ("https://host/?key=secret", "'https://host/?***'"),
+        ("http://host:99999", "'http://host:99999'"),
+    ],
+)
+def test_a_wrong_address_of_the_storage_is_shown_whole_but_for_its_secret(address: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        emulated_config({"files": {"s3": {"bucket": "abc", "endpoint_url": address}}})
+    _, _, complaint = str(caught.value).partition(": ")
+    assert complaint == (
+        f"files.s3.endpoint_url is {shown}; "
+        "expected an address such as https://minio.example.org:9000, without user, path and query"
+    )
+
+
 async def test_a_bucket_is_used_in_place_of_a_folder(s3_url: str) -> None:
     config = with_bucket(bucket=new_bucket(s3_url).name, endpoint_url=s3_url)
     await check_storage(config)

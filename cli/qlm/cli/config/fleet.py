@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from qlm.agents.engines.refused_arguments import check_extra_args
 from qlm.cli.config.addresses import check_address
-from qlm.cli.config.section import ConfigSection, check_once
+from qlm.cli.config.section import ConfigSection, WrittenPath, check_once
 from qlm.cli.config.serving import (
     ADAPTERS_MAX,
     AdapterConfig,
@@ -49,14 +49,14 @@ class VllmConfig(ConfigSection):
         ready_timeout_s: Longest start, seconds.
     """
 
-    python: Path = Path("python3")
+    python: WrittenPath = Path("python3")
     dtype: str = "auto"
     block_tokens: int = Field(16, ge=1)
     kv_cache_bytes: int | None = Field(None, ge=1)
     seqs_max: int = Field(64, ge=1)
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     extra_args: tuple[str, ...] = ()
-    pythonpath: Path | None = None
+    pythonpath: WrittenPath | None = None
     cpu: bool = False
     batching_async: bool = False
     batching_offloading: bool = False
@@ -92,9 +92,9 @@ class ModelConfig(ConfigSection):
 
     id: ModelName
     engine: Literal["emulated", "vllm"] = "emulated"
-    path: Path | None = None
+    path: WrittenPath | None = None
     profile: str | None = None
-    config: Path | None = None
+    config: WrittenPath | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
     generation_config: Annotated[str, Field(min_length=1)] = "auto"

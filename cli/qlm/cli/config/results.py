@@ -1,11 +1,10 @@
 """Sections `results` and `files` of the configuration: ended requests, files and batches that are kept."""
 
-from pathlib import Path
 from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, WrittenPath
 from qlm.gateway.files.limits import FileLimits
 from qlm.gateway.files.s3.settings import COPY_BYTES_MAX, S3Settings
 from qlm.store.core.limits import StoreLimits
@@ -34,7 +33,7 @@ class FilesConfig(FileLimits):
         s3: A bucket for them instead of a folder.
     """
 
-    dir: Path | None = None
+    dir: WrittenPath | None = None
     s3: S3Settings | None = None
 
     @model_validator(mode="after")

@@ -1,6 +1,5 @@
 """Sections on serving: operations in use, the watchdog over engines, emulation, adapters, render tiers."""
 
-from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -8,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from qlm.agents.batching.policies.registry import BY_ABORTS, POLICIES
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.addresses import check_address
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, WrittenPath
 from qlm.planner.problem import Promises
 
 ADAPTERS_MAX: Final = 1000
@@ -132,7 +131,7 @@ class AdapterConfig(ConfigSection):
 
     # Without "=", which separates name and path in vLLM's own option.
     id: Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][\x21-\x3c\x3e-\x7e]*$")]
-    path: Path | None = None
+    path: WrittenPath | None = None
 
 
 class RenderConfig(ConfigSection):

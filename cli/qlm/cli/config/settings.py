@@ -23,7 +23,7 @@ from qlm.cli.config.listeners.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import FilesConfig, ResultsConfig
-from qlm.cli.config.section import ConfigSection, twice
+from qlm.cli.config.section import ConfigSection, WrittenPath, twice
 from qlm.cli.config.serving import (
     EmulateConfig,
     OperationsConfig,
@@ -98,7 +98,7 @@ class Config(ConfigSection):
     admin: AdminConfig = AdminConfig()
     connections: ConnectionLimits = ConnectionLimits()
     stop: StopConfig = StopConfig()
-    data_dir: Path = Path("qlm-data")
+    data_dir: WrittenPath = Path("qlm-data")
     broker: str = "sqlite"
     store: str = "embedded"
     deployment_name: DeploymentName = "qlm"
@@ -119,7 +119,7 @@ class Config(ConfigSection):
     files: FilesConfig = FilesConfig()
     media: MediaConfig = MediaConfig()
     webhooks: WebhooksConfig = WebhooksConfig()
-    profiles: tuple[Path, ...] = ()
+    profiles: tuple[WrittenPath, ...] = ()
     monitor: MonitorConfig = MonitorConfig()
     tracing: TracingConfig = TracingConfig()
 

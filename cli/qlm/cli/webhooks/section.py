@@ -1,13 +1,12 @@
 """Section `webhooks` of the configuration: who is notified of the ends of responses and batches."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from qlm.cli.config.addresses import check_address, check_network
-from qlm.cli.config.section import ConfigSection, check_once
+from qlm.cli.config.section import ConfigSection, WrittenPath, check_once
 from qlm.gateway.webhooks.endpoints import BATCH_EVENTS, RESPONSE_EVENTS
 from qlm.gateway.webhooks.limits import WebhookLimits
 
@@ -45,7 +44,7 @@ class EndpointConfig(ConfigSection):
     events: tuple[EventType, ...] = Field((*RESPONSE_EVENTS, *BATCH_EVENTS), min_length=1)
     tenants: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = None
     secret_env: VariableName | None = None
-    secret_file: Path | None = None
+    secret_file: WrittenPath | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.section import ConfigSection, WrittenPath
 from qlm.domain.shown import shown
 from qlm.gateway.rpc.tls import TlsFiles
 
@@ -19,8 +19,8 @@ class TlsConfig(ConfigSection):
         key: PEM file with its private key, unencrypted.
     """
 
-    cert: Path
-    key: Path
+    cert: WrittenPath
+    key: WrittenPath
 
 
 class GrpcConfig(ConfigSection):

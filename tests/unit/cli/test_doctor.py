@@ -113,6 +113,17 @@ def test_without_a_gateway_only_this_machine_is_looked_at() -> None:
     assert found[1].remedy
 
 
+def test_what_was_found_before_the_gateway_answers_no_further_is_kept() -> None:
+    refused = AdminError("calls of operators need the admin token")
+    found = findings([an_instance("a")], listeners=refused)
+    assert {check: finding.ok for check, finding in found.items()} == {
+        "disk": True,
+        "gateway": True,
+        "other checks": False,
+    }
+    assert found["other checks"].detail == "calls of operators need the admin token"
+
+
 def test_a_store_that_drops_keys_is_a_finding() -> None:
     dropped = "Redis at h drops keys: maxmemory-policy is allkeys-lru; expected noeviction"
     found = findings([an_instance("a")], store={"warnings": [dropped]})["store"]

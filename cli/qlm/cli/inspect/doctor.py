@@ -1,7 +1,7 @@
 """Checks of `qlm doctor`: profiles, disk, gateway, store, controller, instances, models, dead letters."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
@@ -23,12 +23,29 @@ def examine(client: AdminClient) -> list[Finding]:
         ready = client.get_in_any_state("/readyz")
     except AdminError as error:
         return [disk_here(), Finding("gateway", False, str(error), "start it, or look at its log")]
-    findings = [_disk(client), *readiness(ready), *_listeners(client)]
-    if ready.get("store") == OK:
-        findings += [*_store(client), *_cluster(client)]
-    if ready.get("broker") == OK:
-        findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
+    findings: list[Finding] = []
+    try:
+        for some in _of_gateway(client, ready):
+            findings += some
+    except AdminError as error:  # it stops meanwhile, or wants a token
+        remedy = "put that right, and run `qlm doctor` again: these checks need answers of the gateway"
+        findings.append(Finding("other checks", False, str(error), remedy))
     return findings
+
+
+def _of_gateway(client: AdminClient, ready: Any) -> Iterator[Sequence[Finding]]:
+    """Run the checks of a gateway that says how ready it is.
+
+    Raises:
+        AdminError: It answers no further.
+    """
+    yield [_disk(client), *readiness(ready)]
+    yield _listeners(client)
+    if ready.get("store") == OK:
+        yield _store(client)
+        yield _cluster(client)
+    if ready.get("broker") == OK:
+        yield _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
 
 
 def _cluster(client: AdminClient) -> list[Finding]:

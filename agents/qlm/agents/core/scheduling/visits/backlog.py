@@ -178,6 +178,14 @@ class Backlog:
         """All requests, in missed objectives."""
         return sum(part.worth for part in self.parts)
 
+    def gained(self, begin_s: float) -> float:
+        """Return the worth of the requests that a service from then on gains: also late and batch ones."""
+        gained, at_s = 0.0, begin_s
+        for part in self.parts:
+            gained += part.worth if part.deferrable else part.worth - part.lost(at_s)
+            at_s += part.requests * part.service_s
+        return gained
+
     def lost(self, begin_s: float) -> float:
         """Return the worth of the requests that start too late if the service of the model begins then."""
         lost, at_s = 0.0, begin_s

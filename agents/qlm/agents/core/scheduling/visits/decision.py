@@ -31,8 +31,15 @@ RESIDENCE_S: Final = 120.0
 """Length of a visit to a model whose swap takes longer than its objective. What waits now is lost; only who
 comes while it is awake can be in time. So it is weighed as a change of residence."""
 
-IDLE_SWAPS: Final = 1.0
-"""Longest idle time before a swap to a model with waiting requests that are worth it, in swap times."""
+WAITING_WORTH: Final = 0.05
+"""Worth to an idle instance of any waiting request, whether it can still be in time or not, in missed
+objectives: that of work without objectives in placements."""
+
+START_RETURNS: Final = 3.0
+"""A swap that takes longer than so many returns to the present model loads another one from storage."""
+
+STARTED_S: Final = 300.0
+"""Time for which a start from storage pays: from then on swaps to that model are short, too."""
 
 KNOWN_ARRIVALS: Final = 4.0
 """Arrivals that an expected rate rests on: the longer none comes, the fewer are expected."""
@@ -72,6 +79,16 @@ class Candidate:
     def stays_s(self) -> float:
         """Time that a visit to it takes at least."""
         return max(self.backlog.work_s, RESIDENCE_S) if self.too_slow else self.backlog.work_s
+
+    @property
+    def away_s(self) -> float:
+        """Time until all that waits for it is started."""
+        return self.swap_s + self.backlog.work_s
+
+    @property
+    def worth(self) -> float:
+        """What an idle instance gains by a visit that begins now, in missed objectives."""
+        return self.backlog.gained(self.swap_s) + WAITING_WORTH * self.waiting
 
     def saved(self, begin_s: float, delay_s: float) -> float:
         """Return the requests that a service from `begin_s` on saves against one that is later by a delay."""
@@ -162,7 +179,7 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         return replace(remain, spare_s=0.0)
     if busy or (present.waiting and present.spare_s > 0):
         return remain
-    return _when_idle(present, others, order) or replace(remain, why=_why_idle(present, others, order))
+    return _when_idle(present, others) or replace(remain, why=_why_idle(present, others))
 
 
 def _latest_moment(order: Sequence[Candidate]) -> float:
@@ -209,48 +226,42 @@ def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     return gain
 
 
-def _pause_s(present: Present, chosen: Candidate) -> float:
-    """Return the idle time after which the instance leaves.
+def _when_idle(present: Present, others: Sequence[Candidate]) -> Leave | None:
+    """Return the model to serve while the present one has nothing to do; None if staying is worth more.
 
-    Then the waiting requests have lost as much time as those that come meanwhile are expected to lose by the
-    absence, half of it each: at most twice the loss of a rule that knows the future (ski rental). It does not
-    leave if more objectives would be missed by the absence than all that waits is worth: late and batch work
-    is worth more the longer it waits, and the expected arrivals fall if none comes.
+    It is that which gains most per second of its swap and its work.
     """
-    away_s = chosen.swap_s + chosen.backlog.work_s + present.back_s
-    if chosen.backlog and chosen.backlog.worth < present.coming_lost(away_s):
-        return float("inf")
-    return min(IDLE_SWAPS * chosen.swap_s, present.coming_rps * away_s**2 / 2 / max(1, chosen.waiting))
-
-
-def _why_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> str:
-    """Return the comparison of costs by which an idle instance remains."""
-    chosen = _chosen_when_idle(others, order)
-    if chosen is None:
-        return "nothing waits in its queue"
-    idle = f"idle for {present.idle_s:.2f} s, leaves for {chosen.model}"
-    pause = f"after {_pause_s(present, chosen):.2f} s"
-    if not order:
-        return f"{idle} (no deadline) {pause}"
-    gain = _gain(present, order)
-    cost = present.cost_of_absence(_round_s(order) + present.back_s)
-    return (
-        f"{idle} {pause}, latest moment {_latest_moment(order):+.1f} s: "
-        f"saves {gain:.1f} requests for {cost:.1f}"
-    )
-
-
-def _chosen_when_idle(others: Sequence[Candidate], order: Sequence[Candidate]) -> Candidate | None:
-    """Return the most urgent model, or that with the most requests per swap time if none has a deadline."""
-    if order:
-        return order[0]
-    waiting = (each for each in others if each.waiting)
-    return max(waiting, key=lambda each: (each.waiting / max(each.swap_s, 1e-3), each.model), default=None)
-
-
-def _when_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> Leave | None:
-    """Return the model to serve while the present one has nothing to do, after a pause."""
-    chosen = _chosen_when_idle(others, order)
-    if chosen is None or present.idle_s < _pause_s(present, chosen):
+    chosen = _most_worth(present, others)
+    if chosen is None or _gain_when_idle(present, chosen) < _missed_by(present, chosen):
         return None
     return Leave(model=chosen.model, why="the instance has nothing else to do")
+
+
+def _most_worth(present: Present, others: Sequence[Candidate]) -> Candidate | None:
+    def worth(each: Candidate) -> tuple[float, ModelId]:
+        margin = _gain_when_idle(present, each) - _missed_by(present, each)
+        return margin / max(each.away_s, 1e-3), each.model
+
+    return max((each for each in others if each.waiting), key=worth, default=None)
+
+
+def _gain_when_idle(present: Present, other: Candidate) -> float:
+    """Return the objectives that a visit gains, with those of later ones if it spares them a start."""
+    starts = other.swap_s > START_RETURNS * present.back_s
+    return other.worth + (other.arrivals_rps * STARTED_S if starts else 0.0)
+
+
+def _missed_by(present: Present, other: Candidate) -> float:
+    """Return the expected arrivals that miss their objective by a visit: fewer, the longer none comes."""
+    return present.coming_lost(other.away_s + present.back_s)
+
+
+def _why_idle(present: Present, others: Sequence[Candidate]) -> str:
+    """Return the comparison of costs by which an idle instance remains."""
+    chosen = _most_worth(present, others)
+    if chosen is None:
+        return "nothing waits in its queue"
+    return (
+        f"idle for {present.idle_s:.2f} s: {chosen.model} would gain {_gain_when_idle(present, chosen):.2f} "
+        f"objectives, {_missed_by(present, chosen):.2f} expected here would be missed"
+    )

@@ -5,13 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.core.scheduling.visits.backlog import NO_BACKLOG, Backlog, HopefulRequests, Patience
-from qlm.agents.core.scheduling.visits.decision import (
-    DECIDE_WITHIN_S,
-    LEAST_VISIT_SWAPS,
-    Candidate,
-    Present,
-    decide,
-)
+from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, LEAST_VISIT_SWAPS, decide
+from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain, Work
 from qlm.domain.ids import ModelId
 

@@ -4,8 +4,10 @@ import pytest
 
 from qlm.agents.core.events import QueueRead
 from qlm.agents.core.scheduling.visits.backlog import NO_BACKLOG, Backlog, HopefulRequests
-from qlm.agents.core.scheduling.visits.decision import Candidate, Present, decide
+from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.decision import decide
 from qlm.agents.core.scheduling.visits.inputs import Forecasts, present
+from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import Leave, Remain
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.ids import ModelId

@@ -11,13 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
-from qlm.agents.core.scheduling.visits.decision import (
-    DECIDE_WITHIN_S,
-    LEAST_VISIT_SWAPS,
-    Candidate,
-    Present,
-    decide,
-)
+from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, LEAST_VISIT_SWAPS, decide
+from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import NEVER, Leave, Remain
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, ModelId

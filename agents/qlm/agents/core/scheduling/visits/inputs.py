@@ -6,7 +6,8 @@ from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
-from qlm.agents.core.scheduling.visits.decision import Candidate, Present
+from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import SPARE_S, Work
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass

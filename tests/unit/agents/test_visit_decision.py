@@ -1,5 +1,7 @@
 """Decisions about a visit: who loses what, the latest moment to leave, and for whom."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -251,7 +253,7 @@ def test_an_idle_instance_counts_the_arrivals_that_a_start_makes_quick_to_serve(
 
     Where only one model fits into host memory, each visit costs a start again.
     """
-    slow = other(B, NO_BACKLOG, waiting=1, swap_s=45.0, arrivals_rps=0.02)
+    slow = replace(other(B, NO_BACKLOG, waiting=1, swap_s=45.0), quick_rps=0.02)
     here = present(idle_s=1.0, back_s=back_s, arrivals=((0.1, 1.0),))
     assert isinstance(decide(here, [slow]), Leave) is leaves
 

@@ -25,6 +25,7 @@ class Candidate:
         backlog: Its waiting requests that can still be in time.
         swap_s: Time until it would serve, from the decision on.
         arrivals_rps: Expected arrivals with a deadline.
+        quick_rps: Those among them that could wait for a swap from host memory.
         waiting: Number of all of its waiting requests.
         priority: Lowest priority number among them.
     """
@@ -33,6 +34,7 @@ class Candidate:
     backlog: Backlog
     swap_s: float
     arrivals_rps: float = 0.0
+    quick_rps: float = 0.0
     waiting: int = 0
     priority: int = 0
 

@@ -37,7 +37,7 @@ def _most_worth(present: Present, others: Sequence[Candidate]) -> Candidate | No
 def _gain_when_idle(present: Present, other: Candidate) -> float:
     """Return the objectives that a visit gains, with those of later ones if it spares them a start."""
     starts = other.swap_s > START_RETURNS * present.back_s
-    return other.worth + (other.arrivals_rps * STARTED_S if starts else 0.0)
+    return other.worth + (other.quick_rps * STARTED_S if starts else 0.0)
 
 
 def _missed_by(present: Present, other: Candidate) -> float:

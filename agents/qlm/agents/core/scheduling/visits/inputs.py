@@ -93,12 +93,23 @@ def candidates(
             backlog=_backlog(state, forecasts, groups, now_ns),
             swap_s=state.engines.swap_ns.get(model, 0) / 1e9,
             arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
+            quick_rps=_quick_rps(state, forecasts, model),
             waiting=sum(left for _group, left in groups),
             priority=min(group.cls.priority for group, _left in groups),
         )
         for model, groups in waiting.items()
         if failed.get(model, 0) <= now_ns
     ]
+
+
+def _quick_rps(state: AgentState, forecasts: Forecasts, model: ModelId) -> float:
+    cost = state.costs.swap.get(model)
+    warm_s = cost.warm_s if cost is not None else 0.0
+    return sum(
+        each.rate_rps
+        for each in forecasts.of(model)
+        if each.cls.due_ms is not None and each.cls.due_ms / 1e3 - _lead_s(state, each.cls) > warm_s
+    )
 
 
 def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int) -> Present:

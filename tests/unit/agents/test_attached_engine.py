@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
+from qlm.agents.core.events import EngineChanged
 from qlm.agents.engines import attached
 from qlm.agents.engines.attached import AttachedEngine
 from qlm.agents.engines.http.statuses import error_of
@@ -130,3 +132,51 @@ async def test_one_that_gives_no_token_at_all_fails(dies: bool) -> None:
     with pytest.raises(EngineUnavailableError, match="failed 4 health probes" if dies else "no token within"):
         await start
     await engine.close()
+
+
+class Replaceable(Server):
+    """A server that another one may replace at its address, with or without a probe in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context_tokens = 10
+        self.probes = self.down_for = self.asked = 0
+
+    async def healthy(self) -> bool:
+        self.probes += 1
+        self.down_for = max(0, self.down_for - 1)
+        return not self.down_for
+
+    async def capacity(self) -> EngineCapacity:
+        self.asked += 1
+        return replace(await super().capacity(), context_tokens=self.context_tokens)
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("down_for", [0, 2])
+async def test_one_that_another_with_other_limits_replaces_fails_and_is_asked_anew(down_for: int) -> None:
+    server, changes = Replaceable(), list[EngineChanged]()
+    host = host_of(server)
+    host.subscribe(lambda change: changes.append(change) if isinstance(change, EngineChanged) else None)
+    await host.swap(M)
+    await until(lambda: server.probes > 2)
+    server.down_for, server.context_tokens = down_for, 5
+    await until(lambda: changes)
+    assert changes[0].state is EngineState.FAILED
+    assert "other limits than before: context_tokens 5, was 10" in changes[0].error
+    change = await host.swap(M)
+    assert change.capacity is not None and change.capacity.context_tokens == 5
+    await host.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_one_that_comes_back_with_its_limits_goes_on() -> None:
+    server, changes = Replaceable(), list[object]()
+    host = host_of(server)
+    host.subscribe(changes.append)
+    await host.swap(M)
+    await until(lambda: server.probes > 2)
+    server.down_for, asked = 2, server.asked
+    await until(lambda: server.asked > asked)
+    assert not changes
+    await host.close()

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from qlm.agents.engines.proof import prove_token
-from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.ports.engine import Engine
 from qlm.domain.shell.tasks import end_tasks
 
@@ -20,6 +21,11 @@ PROOF_S: Final = 10.0
 
 PROBES_MISSED_MAX: Final = 4
 """Consecutive failed health probes after which an engine counts as failed."""
+
+LIMITS_PROBES: Final = 30
+"""Health probes from one look at the limits of a server to the next, unless it missed one meanwhile."""
+
+_LIMITS: Final = ("context_tokens", "kv_tokens", "block_tokens")
 
 
 class AttachedEngine:
@@ -101,9 +107,40 @@ class AttachedEngine:
         """Do nothing: `prefetch` reads nothing."""
 
     async def wait_failed(self) -> str:
-        """Wait until several consecutive health probes have failed."""
-        await wait_unhealthy(self._engine)
+        """Wait until several consecutive health probes have failed, or another server answers them.
+
+        A server that restarts within few probes, or lies behind a load balancer, may come back with a smaller
+        context or KV cache: this agent would go on to fill the former one.
+        """
+        known = await self._limits()
+        missed = probes = 0
+        while missed < PROBES_MISSED_MAX:
+            await asyncio.sleep(PROBE_S)
+            probes += 1
+            if not await self._engine.healthy():
+                missed += 1
+                continue
+            if missed or probes >= LIMITS_PROBES:
+                missed = probes = 0
+                limits = await self._limits()
+                if known and limits and limits != known:
+                    return f"{self._url} has other limits than before: {_differing(known, limits)}"
+                known = known or limits
         return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
+
+    async def _limits(self) -> dict[str, int]:
+        """Return the limits that decide what may run at once; empty if it does not report them now."""
+        try:
+            capacity = await self._engine.capacity()
+        except (EngineUnavailableError, EngineRefusedError):
+            return {}
+        return {name: getattr(capacity, name) for name in _LIMITS}
+
+
+def _differing(known: Mapping[str, int], limits: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{name} {limits[name]}, was {known[name]}" for name in _LIMITS if limits[name] != known[name]
+    )
 
 
 async def wait_unhealthy(engine: Engine) -> None:

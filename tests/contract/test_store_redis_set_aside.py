@@ -150,6 +150,23 @@ async def test_a_row_with_unreadable_numbers_counts_as_lost(redis_server: RedisS
         assert await world.store.append([last]) == [AppendResult.TAKEN]
 
 
+@pytest.mark.parametrize("metadata_text", ["no JSON", "[]", '{"slo": 1}', None])
+async def test_unreadable_metadata_hold_up_no_token_of_others(
+    redis_server: RedisServer, metadata_text: str | None
+) -> None:
+    """The write ended in the middle: some tokens were in the log, and their gateway was not told."""
+    async with opened_world(redis_server) as world:
+        for n in (1, 2):
+            await world.store.enqueue(metadata(n, drop=True), watcher=GATEWAY)
+        epochs = [await leased(world.store, n, A) for n in (1, 2)]
+        row = f"{world.prefix}request:{metadata(1).id}"
+        await world.client.hdel(row, "card")
+        if metadata_text is not None:
+            await world.client.hset(row, "card", metadata_text)
+        entries = [entry_of(n, epoch, 0, 7) for n, epoch in zip((1, 2), epochs, strict=True)]
+        assert await world.store.append(entries) == [AppendResult.TAKEN, AppendResult.TAKEN]
+
+
 @pytest.mark.parametrize("field", ["seq", "count", "pulled"])
 async def test_a_group_with_unreadable_numbers_counts_as_lost(redis_server: RedisServer, field: str) -> None:
     """The controller could not read the view any more, and planned nothing."""

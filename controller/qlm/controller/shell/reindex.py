@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_instance, hold_queue
 from qlm.controller.shell.taken_messages import BATCH, TakenMessages, acknowledge, give_back
-from qlm.domain.errors import UndecodableDataError
+from qlm.domain.errors import StoreDataError, UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName, RequestId
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.request import Request, RequestRecord
+from qlm.domain.view import Enqueued
 
 log = logging.getLogger("qlm.controller")
 
@@ -119,15 +120,34 @@ class Reindexer:
             await acknowledge(self._broker, delivery)
             return 0
         # Publish before indexing, so that no agent looks for a message that is not there yet.
-        record = await self._store.record(request.id)
+        record = await self._record(request.id)
         if record is not None and not record.metadata.is_same_request(request):
             await acknowledge(self._broker, delivery)
             return 0
         known = request if record is None else as_known(request, record)
         await self._broker.publish(known.cls.queue, codec.encode_request(known))
-        await self._store.enqueue(known.metadata())
+        await self._enqueued(known)
         await acknowledge(self._broker, delivery)
         return 1
+
+    async def _record(self, id: RequestId) -> RequestRecord | None:
+        """Return the record of a request, if there is one that can be read."""
+        try:
+            return await self._store.record(id)
+        except StoreDataError:
+            return None
+
+    async def _enqueued(self, request: Request) -> Enqueued | None:
+        """Index a request; return None if its record cannot be read.
+
+        No other request, and no plan, may wait for that. Agents need no record to serve the request, so its
+        message stays in a queue.
+        """
+        try:
+            return await self._store.enqueue(request.metadata())
+        except StoreDataError as error:
+            log.warning("the record of %s cannot be read: %s", request.id, error)
+            return None
 
     async def _index_one(
         self,
@@ -148,7 +168,10 @@ class Reindexer:
             await self._dead_letter(delivery, str(request))
             await taken.remove(delivery)
             return False
-        enqueued = await self._store.enqueue(request.metadata())
+        enqueued = await self._enqueued(request)
+        if enqueued is None:
+            seen.setdefault(request.id, delivery)
+            return False
         if not enqueued.record.metadata.is_same_request(request):
             await taken.remove(delivery)  # its client got 422: the Idempotency-Key is another request's
             return False

@@ -468,6 +468,13 @@ local function end_request(row, outcome, detail, tail)
   prune()
 end
 
+-- Return whether the first token decides the objective of a request; false if its card is damaged.
+local function is_decided_by_first_token(id)
+  local read, card = pcall(cjson.decode, call('HGET', key('request', id), 'card') or '')
+  local slo = read and type(card) == 'table' and card.slo
+  return type(slo) == 'table' and (slo.kind == 'token' or slo.kind == 'reading')
+end
+
 local function extend(row, packed)
   if packed ~= '' then
     row.tokens = call('APPEND', key('log', row.id), packed) / TOKEN_BYTES
@@ -476,13 +483,9 @@ local function extend(row, packed)
       read_late(row, row.tokens - #packed / TOKEN_BYTES)
     end
     local first = call('HSETNX', key('request', row.id), 'first_token_at', NOW) == 1
-    if first and row.drop_at ~= '' then
-      local slo = cjson.decode(call('HGET', key('request', row.id), 'card')).slo.kind
-      if slo == 'token' or slo == 'reading' then
-        -- The first token decides this objective: the request cannot be late any more.
-        row.drop_at = ''
-        call('HSET', key('request', row.id), 'drop_at', '')
-      end
+    if first and row.drop_at ~= '' and is_decided_by_first_token(row.id) then
+      row.drop_at = '' -- it cannot be late any more
+      call('HSET', key('request', row.id), 'drop_at', '')
     end
   end
 end

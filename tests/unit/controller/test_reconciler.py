@@ -9,7 +9,7 @@ import pytest
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
-from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS
+from qlm.controller.shell.reconciler import GRACE_NS, PERIOD_NS
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import ControllerId, SessionId
 from qlm.domain.leadership import Term
@@ -158,10 +158,29 @@ async def test_what_runs_is_not_taken_from_an_instance_that_an_emptied_store_has
     await bench.reconciler.run(await bench.store.view(), term)
     assert await bench.state(request) is RequestState.RUNNING
     assert await bench.depth(hold_queue(GPU_0.instance)) == 1
-    bench.clock.time_ns += EMPTIED_GRACE_NS
+    bench.clock.time_ns += GRACE_NS
     assert await bench.reconciler.run(await bench.store.view(), term), "it stays silent"
     assert await bench.state(request) is RequestState.QUEUED
     assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_what_runs_is_not_taken_from_an_instance_whose_heartbeats_a_store_refused(
+    bench: ReconcilerBench, lives: bool
+) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    await bench.look(GPU_0)
+    bench.clock.time_ns += 4_000_000_000
+    bench.reconciler.store_was_away()
+    await bench.reconciler.run(await bench.store.view())
+    assert await bench.state(request) is RequestState.RUNNING, "the controller came first"
+    if lives:
+        await bench.beat(GPU_0)
+    bench.clock.time_ns += GRACE_NS
+    await bench.reconciler.run(await bench.store.view())
+    assert await bench.state(request) is (RequestState.RUNNING if lives else RequestState.QUEUED)
 
 
 async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: ReconcilerBench) -> None:
@@ -173,7 +192,7 @@ async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: Reconcil
     await bench.reconciler.run(await bench.store.view(), term)
     assert not await bench.store.indexed(), "live instances have not had the time to say what they run"
     await bench.publish(returned)
-    bench.clock.time_ns += EMPTIED_GRACE_NS
+    bench.clock.time_ns += GRACE_NS
     await bench.reconciler.run(await bench.store.view(), term)
     assert await bench.store.indexed()
     assert [await bench.state(each) for each in (first, returned, leased)] == [RequestState.QUEUED] * 3
@@ -198,7 +217,7 @@ async def test_a_broker_that_is_away_while_an_empty_store_is_filled_is_asked_aga
     bench.faults.fail(BrokerUnavailableError("away"), "get")
     with pytest.raises(BrokerUnavailableError):
         await bench.reconciler.run(await bench.store.view(), term)
-    bench.clock.time_ns += EMPTIED_GRACE_NS
+    bench.clock.time_ns += GRACE_NS
     with pytest.raises(BrokerUnavailableError):
         await bench.reconciler.run(await bench.store.view(), term)
     assert not await bench.store.indexed()

@@ -31,7 +31,7 @@ from qlm.controller.shell.reconciler import Reconciler
 from qlm.controller.shell.store_watch import StoreWatch
 from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.controller.shell.timed_placer import TimedPlacer
-from qlm.domain.errors import NotLeadingError
+from qlm.domain.errors import NotLeadingError, StoreUnavailableError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import WAKE_LEADER, Term
 from qlm.domain.ports.broker import Broker
@@ -225,6 +225,9 @@ class ControllerLoop:
             if self._leadership.lost():
                 self._woken.set()  # the leadership may be free: ask at once
             await self._watch()
+        except StoreUnavailableError:
+            self._reconciler.store_was_away()
+            raise
 
     async def _watch(self) -> None:
         """Learn from the cluster while another controller leads."""

@@ -34,9 +34,9 @@ log = logging.getLogger("qlm.controller")
 PERIOD_NS: Final = 2_000_000_000
 """Period of the checks; they also run when the set of live instances changes."""
 
-EMPTIED_GRACE_NS: Final = 2_000_000_000
-"""Grace period of an emptied store: live instances send a heartbeat once per second and register their leases
-again, which must not be reclaimed."""
+GRACE_NS: Final = 2_000_000_000
+"""Grace period of a store that was emptied or away: live instances send a heartbeat once per second and
+register their leases again, which must not be reclaimed."""
 
 
 class Reconciler:
@@ -54,9 +54,18 @@ class Reconciler:
         self._unread = False
         self._unmarked = False
         self._grace_until_ns = 0
+        self._was_away = False
         self._surplus = SurplusWatch()
         self._missing = MissingMessages(broker, store, self._reindexer, clock)
         self._idle = IdleQueues()
+
+    def store_was_away(self) -> None:
+        """Give instances the time for a heartbeat before the next look for dead ones.
+
+        What kept a turn of the controller from the store may have kept their heartbeats from it, until all of
+        them had lapsed; the controller may be the first that it answers again.
+        """
+        self._was_away = True
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Run the repairs that are due; return True if the view is outdated now.
@@ -71,8 +80,10 @@ class Reconciler:
         """
         now_ns = self._clock.now_ns()
         alive = {status.holder for status in view.instances}
-        if term is not None and await self._is_empty(term.incarnation):
-            self._grace_until_ns = now_ns + EMPTIED_GRACE_NS
+        empty = term is not None and await self._is_empty(term.incarnation)
+        if empty or self._was_away:
+            self._was_away = False
+            self._grace_until_ns = now_ns + GRACE_NS
         elif alive == self._alive and now_ns < self._next_ns:
             return False
         in_grace = now_ns < self._grace_until_ns

@@ -123,7 +123,7 @@ def behind_a_proxy(it: Plant, status: int) -> Server:
     return server
 
 
-@pytest.mark.parametrize("status", [302, 401, 404, 429])
+@pytest.mark.parametrize("status", [302, 401, 404, 429, 503])
 async def test_its_requests_wait_until_it_serves_again(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,10 @@ FAULTS_OF_REQUESTS: Final = frozenset({400, 413, 422})
 Others, such as 401, 404, 408 and 429, are of the engine, its options or a proxy before it.
 """
 
-BLAMELESS: Final = frozenset({301, 302, 303, 307, 308, 401, 404, 405, 407, 429})
+BUSY: Final = 503
+"""Status of a server that takes nothing at present, such as vLLM with `--max-num-queued-reqs`; it lives."""
+
+BLAMELESS: Final = frozenset({301, 302, 303, 307, 308, 401, 404, 405, 407, 429, BUSY})
 """Statuses that no text of a request brings about: they are about the route, the key or the load.
 
 Others may be: a proxy may refuse words with 403, and long prompts with 408.
@@ -35,7 +38,7 @@ class StatusError(EngineUnavailableError):
     @property
     def declines(self) -> bool:
         """True if the engine, or a proxy before it, declined to serve; False if it failed."""
-        return self.status < 500
+        return self.status < 500 or self.status == BUSY
 
 
 def error_of(status: int, body: bytes) -> EngineRefusedError | StatusError:

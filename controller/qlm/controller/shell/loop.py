@@ -152,6 +152,8 @@ class ControllerLoop:
             UnavailableError: Try again later.
         """
         term = await self._leadership.term()
+        if self._took_over not in (None, term):  # its own leadership lapsed: perhaps the machine slept
+            self._reconciler.give_time()
         await self._store_watch.look(self._clock.now_ns())
         await self._store.expire(self._clock.now_ns())
         view = await self._store.view()
@@ -226,7 +228,7 @@ class ControllerLoop:
                 self._woken.set()  # the leadership may be free: ask at once
             await self._watch()
         except StoreUnavailableError:
-            self._reconciler.store_was_away()
+            self._reconciler.give_time()
             raise
 
     async def _watch(self) -> None:

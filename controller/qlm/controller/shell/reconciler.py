@@ -35,8 +35,8 @@ PERIOD_NS: Final = 2_000_000_000
 """Period of the checks; they also run when the set of live instances changes."""
 
 GRACE_NS: Final = 2_000_000_000
-"""Grace period of a store that was emptied or away: live instances send a heartbeat once per second and
-register their leases again, which must not be reclaimed."""
+"""Grace period of a store that was emptied or not reached: live instances send a heartbeat once per second
+and register their leases again, which must not be reclaimed."""
 
 
 class Reconciler:
@@ -54,18 +54,18 @@ class Reconciler:
         self._unread = False
         self._unmarked = False
         self._grace_until_ns = 0
-        self._was_away = False
+        self._gives_time = False
         self._surplus = SurplusWatch()
         self._missing = MissingMessages(broker, store, self._reindexer, clock)
         self._idle = IdleQueues()
 
-    def store_was_away(self) -> None:
+    def give_time(self) -> None:
         """Give instances the time for a heartbeat before the next look for dead ones.
 
-        What kept a turn of the controller from the store may have kept their heartbeats from it, until all of
-        them had lapsed; the controller may be the first that it answers again.
+        What kept the controller from the store may have kept their heartbeats from it, until all of them had
+        lapsed; the controller may be the first that goes on.
         """
-        self._was_away = True
+        self._gives_time = True
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Run the repairs that are due; return True if the view is outdated now.
@@ -81,8 +81,8 @@ class Reconciler:
         now_ns = self._clock.now_ns()
         alive = {status.holder for status in view.instances}
         empty = term is not None and await self._is_empty(term.incarnation)
-        if empty or self._was_away:
-            self._was_away = False
+        if empty or self._gives_time:
+            self._gives_time = False
             self._grace_until_ns = now_ns + GRACE_NS
         elif alive == self._alive and now_ns < self._next_ns:
             return False

@@ -138,6 +138,23 @@ async def test_its_requests_wait_until_it_serves_again(
         await it.all_end_exactly_once()
 
 
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_one_that_answers_everything_with_an_error_is_stopped_before_the_requests_fail(
+    tmp_path: Path, status: int
+) -> None:
+    """It answered faster than any other engine, and so failed all that waited."""
+    async with plant(tmp_path) as it:
+        await it.accept(a_request("first"))
+        await until(it.all_ended)
+        server, engines = behind_a_proxy(it, status), it.protocol.state.engines
+        await it.accept(*(a_request(f"r{n}") for n in range(6)))
+        await until(lambda: M in engines.failed_until_ns)
+        assert f"answered {status}" in it.protocol.status().error
+        server.status = 200
+        engines.failed_until_ns.clear()
+        await it.all_end_exactly_once()
+
+
 async def test_a_request_that_a_proxy_forbids_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the words in it: the engine serves others, such as the probes."""
     async with plant(tmp_path) as it:

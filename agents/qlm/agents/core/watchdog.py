@@ -7,7 +7,7 @@ profile raise no alarm: a slow engine is a matter of estimates.
 A cut makes the engine suspect: it gets no request, and plans avoid it, until it has generated a token for a
 new request, a probe. So one request that waits is enough to see that an engine admits nothing. An engine that
 is only busy generates the token of the probe; the cut has cost it a pause. An engine that declines a request,
-as by 401, is suspect in the same way: its health says nothing of that.
+as by 401 or 500, is suspect in the same way: its health says nothing of that, and it would draw all work.
 
 Silence is summed over checks, and a gap between two checks counts one second at most: a paused agent process
 and a clock that is set make no silence.

@@ -280,6 +280,6 @@ def _finish_of(error: QlmError) -> str:
             return "refused"
         case EngineGarbledError():
             return "garbled"
-        case StatusError(declines=True):
+        case StatusError():
             return "declined"
     return "lost"

@@ -255,7 +255,7 @@ class AgentRunner:
                 healthy = await engine.healthy()
         except Exception as error:
             self._faults.note(log, error, "%s: its engine cannot be probed", self._instance)
-            declined = str(error) if isinstance(error, StatusError) and error.declines else ""
+            declined = str(error) if isinstance(error, StatusError) else ""
         return EngineProbed(healthy=healthy, by_token=token_s > 0, declined=declined)
 
     async def _subscribe(self) -> None:

@@ -35,11 +35,6 @@ class StatusError(EngineUnavailableError):
         super().__init__(message)
         self.status = status
 
-    @property
-    def declines(self) -> bool:
-        """True if the engine, or a proxy before it, declined to serve; False if it failed."""
-        return self.status < 500 or self.status == BUSY
-
 
 def error_of(status: int, body: bytes) -> EngineRefusedError | StatusError:
     """Return the error that an answer with another status than 200 means."""

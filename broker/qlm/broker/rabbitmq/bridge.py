@@ -60,16 +60,6 @@ class Bridge:
         """
         answer: asyncio.Future[R] = self._here.create_future()
 
-        async def run() -> None:
-            try:
-                result = await work()
-            except asyncio.CancelledError:
-                self.here(partial(_fail, answer, BrokerUnavailableError("this broker client was closed")))
-            except Exception as error:
-                self.here(partial(_fail, answer, error))
-            else:
-                self.here(partial(finish, result))
-
         def finish(result: R) -> None:
             if not answer.done():
                 answer.set_result(result)
@@ -77,12 +67,32 @@ class Bridge:
                 self.there(partial(undo, result))
 
         def start() -> None:
-            task = self._there.create_task(run())
+            task = self._there.create_task(self._run_there(work, finish, partial(_fail, answer)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
         self.there(start)
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if _has_result(answer):
+                finish(answer.result())  # it came in the moment of the cancellation
+            raise
+
+    async def _run_there(
+        self,
+        work: Callable[[], Coroutine[Any, Any, R]],
+        finish: Callable[[R], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        try:
+            result = await work()
+        except asyncio.CancelledError:
+            self.here(partial(fail, BrokerUnavailableError("this broker client was closed")))
+        except Exception as error:
+            self.here(partial(fail, error))
+        else:
+            self.here(partial(finish, result))
 
     async def close(self) -> None:
         """End the thread, cancelling its tasks."""
@@ -100,6 +110,10 @@ class Bridge:
         self._to_here.flush()
         self._there.run_until_complete(self._there.shutdown_default_executor())
         self._there.close()
+
+
+def _has_result(answer: asyncio.Future[Any]) -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is None
 
 
 def _fail(answer: asyncio.Future[Any], error: Exception) -> None:

@@ -318,7 +318,7 @@ class Agent:
             if not tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
         elif event.finish in ("lost", "garbled"):
-            state.engines.suspect = state.engines.active is not None
+            watchdog.broke_off(state, event.detail)
             if event.finish == "garbled":
                 stats.progress.strike("garbled", now_ns)
         elif event.finish == "declined":

@@ -7,7 +7,8 @@ profile raise no alarm: a slow engine is a matter of estimates.
 A cut makes the engine suspect: it gets no request, and plans avoid it, until it has generated a token for a
 new request, a probe. So one request that waits is enough to see that an engine admits nothing. An engine that
 is only busy generates the token of the probe; the cut has cost it a pause. An engine that declines a request,
-as by 401 or 500, is suspect in the same way: its health says nothing of that, and it would draw all work.
+as by 401 or 500, is suspect in the same way: its health says nothing of that, and it would draw all work. So
+is one that breaks off a generation, is found healthy, and breaks off another without a token in between.
 
 Silence is summed over checks, and a gap between two checks counts one second at most: a paused agent process
 and a clock that is set make no silence.
@@ -99,6 +100,17 @@ def declined(state: AgentState, why: str) -> None:
         _distrust(state, _allowance(state, model), why)
 
 
+def broke_off(state: AgentState, why: str) -> None:
+    """Suspect the awake engine, which broke off a generation, until it is found healthy.
+
+    If it does so again before its next token, health is not enough: it must generate one.
+    """
+    if state.stats.progress.unproven(state.stats.work.output_tokens):
+        declined(state, why)
+    else:
+        state.engines.suspect = state.engines.active is not None
+
+
 def _distrust(state: AgentState, allowance: Allowance, why: str) -> None:
     calls = state.requests.calls.values()
     waiting = sum(each.tokens for each in calls if len(each.output) == each.resumed_at)
@@ -141,10 +153,12 @@ def proof_s(allowance: Allowance, waiting_tokens: int, calls: int) -> float:
 
 def probed(state: AgentState, event: EngineProbed, now_ns: int) -> list[Action]:
     """Note the answer of a probe; have an engine restarted that generated no token for a new request."""
-    engines = state.engines
+    engines, suspect = state.engines, state.engines.suspect
     token_s, restarting = engines.token_due_s, state.stats.progress.restarting
     next_after_ns = now_ns + state.settings.retry_ns
     engines.probed(healthy=event.healthy, by_token=event.by_token, next_after_ns=next_after_ns)
+    if suspect and not engines.suspect and not event.by_token:
+        state.stats.progress.trusted(state.stats.work.output_tokens)
     if event.healthy or not event.by_token or not token_s or restarting or engines.active is None:
         return []
     if event.declined:

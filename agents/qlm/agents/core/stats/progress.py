@@ -77,6 +77,7 @@ class ProgressWatch:
         self._begun: set[str] = set()
         self._repeating: set[str] = set()
         self._ran = False
+        self._trusted_at: int | None = None
         self._unlooked_ns = 0
         self._scarce = False
         self._worked = False
@@ -105,6 +106,15 @@ class ProgressWatch:
         self._repeating.clear()
         self._strike_times_ns.clear()
         self._ran, self._unlooked_ns, self._scarce, self._worked = False, 0, False, False
+        self._trusted_at = None
+
+    def trusted(self, tokens: int) -> None:
+        """Note that a suspect engine is used again since it is healthy; it has generated `tokens` so far."""
+        self._trusted_at = tokens
+
+    def unproven(self, tokens: int) -> bool:
+        """Return True if the engine has generated nothing since it was trusted by its health alone."""
+        return self._trusted_at == tokens
 
     def began(self, call_id: str) -> None:
         """Note the first token of a generation."""

@@ -139,7 +139,7 @@ class Replaceable(Server):
 
     def __init__(self) -> None:
         super().__init__()
-        self.context_tokens = 10
+        self.context_tokens, self.kv_tokens = 10, 100
         self.probes = self.down_for = self.asked = 0
 
     async def healthy(self) -> bool:
@@ -149,7 +149,8 @@ class Replaceable(Server):
 
     async def capacity(self) -> EngineCapacity:
         self.asked += 1
-        return replace(await super().capacity(), context_tokens=self.context_tokens)
+        limits = {"context_tokens": self.context_tokens, "kv_tokens": self.kv_tokens}
+        return replace(await super().capacity(), **limits)
 
 
 @pytest.mark.usefixtures("short")
@@ -170,13 +171,14 @@ async def test_one_that_another_with_other_limits_replaces_fails_and_is_asked_an
 
 
 @pytest.mark.usefixtures("short")
-async def test_one_that_comes_back_with_its_limits_goes_on() -> None:
+async def test_one_that_comes_back_with_nearly_its_limits_goes_on() -> None:
+    """The KV cache of the same server differs a little from start to start."""
     server, changes = Replaceable(), list[object]()
     host = host_of(server)
     host.subscribe(changes.append)
     await host.swap(M)
     await until(lambda: server.probes > 2)
-    server.down_for, asked = 2, server.asked
+    server.down_for, server.kv_tokens, asked = 2, 96, server.asked
     await until(lambda: server.asked > asked)
     assert not changes
     await host.close()

@@ -27,6 +27,9 @@ LIMITS_PROBES: Final = 30
 
 _LIMITS: Final = ("context_tokens", "kv_tokens", "block_tokens")
 
+KV_SHARE: Final = 0.05
+"""Share by which KV caches of equal servers differ: vLLM measures at its start how much memory is left."""
+
 
 class AttachedEngine:
     """ManagedEngine for a running vLLM-compatible server, which this agent neither starts nor stops."""
@@ -123,7 +126,7 @@ class AttachedEngine:
             if missed or probes >= LIMITS_PROBES:
                 missed = probes = 0
                 limits = await self._limits()
-                if known and limits and limits != known:
+                if known and limits and not _alike(known, limits):
                     return f"{self._url} has other limits than before: {_differing(known, limits)}"
                 known = known or limits
         return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
@@ -135,6 +138,11 @@ class AttachedEngine:
         except (EngineUnavailableError, EngineRefusedError):
             return {}
         return {name: getattr(capacity, name) for name in _LIMITS}
+
+
+def _alike(known: dict[str, int], limits: dict[str, int]) -> bool:
+    kv_apart = abs(limits["kv_tokens"] - known["kv_tokens"])
+    return limits | {"kv_tokens": 0} == known | {"kv_tokens": 0} and kv_apart <= KV_SHARE * known["kv_tokens"]
 
 
 def _differing(known: Mapping[str, int], limits: Mapping[str, int]) -> str:

@@ -1,6 +1,7 @@
 """What is special to the SQLite file: one process, group commit, full disks, kill -9."""
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from qlm.broker.codec import RequestBody
 from qlm.broker.sqlite import messages
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.lock import ProcessLock
 from qlm.broker.threads import SWITCH_INTERVAL_S
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
 from qlm.domain.ids import QueueName
@@ -88,6 +90,21 @@ async def test_a_second_opener_gets_one_sentence_that_names_the_file(
         await SqliteFile.open(tmp_path / "queue.db")
     await file.close()
     await (await SqliteFile.open(tmp_path / "queue.db")).close()
+
+
+def test_a_full_disk_is_told_with_the_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said `No space left on device` alone."""
+
+    def full(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(BrokerUnavailableError, match=r"cannot write .*queue.db-lock: No space left"):
+            ProcessLock(tmp_path / "queue.db")
+    ProcessLock(tmp_path / "queue.db").release()
 
 
 def test_another_process_cannot_open_the_file_either(tmp_path: Path) -> None:

@@ -30,8 +30,12 @@ class ProcessLock:
             raise BrokerUnavailableError(
                 f"the queue file {guarded} is in use by process {holder}; only one process may open it"
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._fd)
+            raise BrokerUnavailableError(f"cannot write {lock}: {error.strerror}") from error
 
     def release(self) -> None:
         """Release the lock."""

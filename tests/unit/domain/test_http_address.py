@@ -12,7 +12,18 @@ def test_addresses(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "localhost:8000", "ftp://h", "http://", "http://h:0", "http://h:x", "http://[::1", "http://a b"],
+    [
+        "",
+        "localhost:8000",
+        "ftp://h",
+        "http://",
+        "http://h:0",
+        "http://h:x",
+        "http://[::1",
+        "http://a b",
+        "http://a..b:1",
+        f"http://{64 * 'a'}:1",
+    ],
 )
 def test_what_is_none(text: str) -> None:
     assert not is_http_address(text)

@@ -167,6 +167,18 @@ async def test_unreadable_metadata_hold_up_no_token_of_others(
         assert await world.store.append(entries) == [AppendResult.TAKEN, AppendResult.TAKEN]
 
 
+@pytest.mark.parametrize("reader", ["of another program", "soon 2"])
+async def test_an_unreadable_reader_holds_up_no_token_of_others(
+    redis_server: RedisServer, reader: str
+) -> None:
+    async with opened_world(redis_server) as world:
+        await enqueued(world.store, 1, 2, watcher=GATEWAY)
+        epochs = [await leased(world.store, n, A) for n in (1, 2)]
+        await world.client.hset(f"{world.prefix}request:{metadata(1).id}", "reader", reader)
+        entries = [entry_of(n, epoch, 0, 7) for n, epoch in zip((1, 2), epochs, strict=True)]
+        assert await world.store.append(entries) == [AppendResult.TAKEN, AppendResult.TAKEN]
+
+
 @pytest.mark.parametrize("field", ["seq", "count", "pulled"])
 async def test_a_group_with_unreadable_numbers_counts_as_lost(redis_server: RedisServer, field: str) -> None:
     """The controller could not read the view any more, and planned nothing."""

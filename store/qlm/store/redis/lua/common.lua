@@ -264,6 +264,9 @@ end
 -- `qlm.domain.streaming` has it. Of tokens at one time, the first is the latest.
 local function read_late(row, first)
   local ttft_ms, tokens_per_s = string.match(row.reader, '^(%S+) (%S+)$')
+  if not (tonumber(ttft_ms) and tonumber(tokens_per_s)) then
+    return -- damaged by another program
+  end
   local late_s = span_s(row.arrival, NOW) - ttft_ms / 1000 - first / tokens_per_s
   if late_s > (tonumber(row.reader_late_s) or 0) then
     call('HSET', key('request', row.id), 'reader_late_s', string.format('%.9f', late_s))

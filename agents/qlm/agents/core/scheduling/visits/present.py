@@ -57,11 +57,6 @@ class Present:
         return lost * self._still_expected
 
     @property
-    def coming_rps(self) -> float:
-        """Expected arrivals with an objective."""
-        return sum(rate_rps for rate_rps, _slack_s in self.arrivals) * self._still_expected
-
-    @property
     def _still_expected(self) -> float:
         """Part of the expected rate that the time without arrivals leaves (mean of a Gamma distribution)."""
         missed = self.idle_s * sum(rate_rps for rate_rps, _slack_s in self.arrivals)

@@ -92,7 +92,7 @@ async def test_a_second_opener_gets_one_sentence_that_names_the_file(
     await (await SqliteFile.open(tmp_path / "queue.db")).close()
 
 
-def test_a_full_disk_is_told_with_the_file_that_cannot_be_written(
+def test_the_error_of_a_full_disk_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It said `No space left on device` alone."""

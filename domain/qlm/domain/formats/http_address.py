@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 
 def is_http_address(text: str) -> bool:
-    """Return True if a text can be the address of an HTTP server: scheme, a host to look up, and no spaces."""
+    """Return True if a text can be the address of an HTTP server: scheme, host to look up, and no spaces."""
     try:
         parts = urlsplit(text)
         (parts.hostname or "").encode("idna")  # fails for empty labels, and those of more than 63 letters

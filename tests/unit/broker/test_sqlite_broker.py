@@ -92,9 +92,7 @@ async def test_a_second_opener_gets_one_sentence_that_names_the_file(
     await (await SqliteFile.open(tmp_path / "queue.db")).close()
 
 
-def test_the_error_of_a_full_disk_names_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_of_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It said `No space left on device` alone."""
 
     def full(*_arguments: object) -> int:

@@ -17,6 +17,9 @@ from support.completions_server import serving, streamed
 from support.gateway import until
 from support.qlm_process import QLM
 
+TAKES_CTRL_C = ("env", "--default-signal=INT")
+"""Runs a program that takes Ctrl-C, also where the tests ignore it, as in the background of a script."""
+
 LOAD = ("--request-rate", "50", "--num-prompts", "100000", "--input-len", "8", "--reader", "10", "--json")
 
 
@@ -53,8 +56,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def measuring(server: Withholding, *options: str, through: Sequence[str] = ()) -> AsyncIterator[Bench]:
-    """Run `qlm bench`, maybe through another program, until some requests have arrived at a server."""
+async def measuring(
+    server: Withholding, *options: str, through: Sequence[str] = TAKES_CTRL_C
+) -> AsyncIterator[Bench]:
+    """Run `qlm bench` through another program until some requests have arrived at a server."""
     async with serving(server.respond) as target:
         command = (*through, str(QLM), "bench", target.url, *LOAD, *options)
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)

@@ -1,27 +1,19 @@
 import pytest
 
 from qlm.gateway.api.bodies.constraints import completion_grammar
-from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
 from qlm.gateway.api.bodies.json_object import DEPTH_MAX, parse_json
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.schema import PROBLEMS_MAX, CompletionBody, parse_chat, parse_completion
 from qlm.gateway.sessions.families.members import answers_wanted
+from support.chat_bodies import CHAT, refusal_of_chat
 
 COMPLETION = {"model": "m", "prompt": "Once"}
 EMPTY = {"model": "", "user": ""}
-CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
 def refusal_of_completion(**fields: object) -> ApiError:
     with pytest.raises(ApiError) as caught:
         parse_completion(COMPLETION | fields)
-    return caught.value
-
-
-def refusal_of_chat(**fields: object) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        parse_chat(CHAT | fields)
     return caught.value
 
 
@@ -202,66 +194,6 @@ def test_unsupported_fields_are_refused_by_name_otherwise(field: str, value: obj
     assert (error.status, error.param, error.code) == (400, field, "unsupported_value")
 
 
-def test_content_may_be_parts_of_text() -> None:
-    cached = {"cache_control": {"type": "ephemeral"}}
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **cached}]
-    body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
-    assert (body.messages[0].text, body.needs_render) == ("a\nb", None)
-
-
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
-SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
-
-
-@pytest.mark.parametrize("part", [IMAGE, SOUND, {**IMAGE, "cache_control": {}}])
-def test_media_need_a_render_tier(part: dict[str, object]) -> None:
-    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": [part]}]
-    body = parse_chat(CHAT | {"messages": messages})
-    assert body.needs_render == "messages[1].content"
-    assert [each.type for each in body.messages[1].media] == [part["type"]]
-
-
-@pytest.mark.parametrize(
-    ("message", "param"),
-    [
-        ({"role": "function", "content": "x"}, "messages[0].role"),
-        ({"role": "user"}, "messages[0].content"),
-        ({"role": "user", "content": None}, "messages[0].content"),
-        ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content"),
-        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls[0].id"),
-        (7, "messages[0]"),
-    ],
-)
-def test_a_wrong_message_is_refused_with_its_path(message: object, param: str) -> None:
-    assert refusal_of_chat(messages=[message]).param == param
-
-
-@pytest.mark.parametrize("kind", sorted(OTHER_KINDS))
-def test_other_kinds_of_parts_are_refused_by_name(kind: str) -> None:
-    text = {"type": "text", "text": "a"}
-    error = refusal_of_chat(messages=[{"role": "user", "content": [text, {"type": kind, "uuid": "b"}]}])
-    assert error.param == "messages[0].content"
-    assert error.message.endswith(f"; not {kind}: {OTHER_MEDIA}")
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"image_url": {"url": "https://example.com/a"}},
-        {**IMAGE, "uuid": "of another tenant"},
-        {"type": "image_url", "image_url": "https://example.com/a"},
-        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "../x"}},
-        {"type": "image_url", "image_url": {"url": ""}},
-    ],
-)
-def test_a_wrong_part_is_refused(part: dict[str, object]) -> None:
-    error = refusal_of_chat(messages=[{"role": "user", "content": [part]}])
-    assert (error.param, '{"type": "image_url", "image_url": {"url": "..."}}' in error.message) == (
-        "messages[0].content",
-        True,
-    )
-
-
 VLLM_SHARED: dict[str, object] = {
     "model": None, "n": 1, "stop": [], "stream": False, "stream_options": None, "use_beam_search": False,
     "length_penalty": 1.0, "stop_token_ids": [], "include_stop_str_in_output": False, "ignore_eos": False,
@@ -286,47 +218,6 @@ def test_log_probabilities_would_show_reasoning_that_is_left_out() -> None:
     assert parse_chat(scored).engine_logprobs == 2
     assert parse_chat(scored | {"include_reasoning": True}).engine_logprobs == 2
     assert parse_chat(scored | {"include_reasoning": False}).engine_logprobs is None
-
-
-def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
-    answer = {"role": "assistant", "content": "Hello", "refusal": None, "tool_calls": None, "audio": None}
-    assert len(parse_chat(CHAT | {"messages": [*CHAT["messages"], answer]}).messages) == 2
-
-
-def test_the_text_of_a_message_with_tool_calls_may_be_left_out() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    sent = {"role": "assistant", "tool_calls": [call], "annotations": [], "refusal": None}
-    body = parse_chat({"model": "m", "messages": [sent]})
-    assert body.messages[0].content is None
-    assert parse_chat({"model": "m", "messages": [sent | {"content": []}]}).messages[0].content is None
-    for wrong in ({"role": "assistant"}, {"role": "assistant", "content": []}):
-        assert refusal_of_chat(messages=[wrong]).param == "messages[0].content"
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"content": None}, ""),
-        ({"content": None, "refusal": None, "reasoning": "Hm"}, ""),
-        ({"content": None, "reasoning_content": "Hm"}, ""),
-        ({"reasoning": "Hm"}, ""),
-        ({"content": None, "refusal": "No."}, "No."),
-    ],
-)
-def test_an_answer_without_text_may_be_sent_back(fields: dict[str, object], text: str) -> None:
-    sent = {"role": "assistant", **fields}
-    assert parse_chat(CHAT | {"messages": [*CHAT["messages"], sent]}).messages[1].content == text
-    with pytest.raises(ApiError, match="content"):
-        parse_chat(CHAT | {"messages": [sent | {"role": "user"}]})
-
-
-def test_reasoning_may_be_sent_back_under_its_former_name() -> None:
-    def reasoning(**fields: str) -> str | None:
-        sent = {"role": "assistant", "content": "Hello", **fields}
-        return parse_chat({"model": "m", "messages": [sent]}).messages[0].reasoning
-
-    assert reasoning(reasoning_content="Hm.") == "Hm."
-    assert reasoning(reasoning_content="Hm.", reasoning="So.") == "So."
 
 
 def test_the_newer_output_limit_wins() -> None:

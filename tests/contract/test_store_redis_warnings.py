@@ -54,7 +54,15 @@ async def test_a_redis_that_does_not_tell_its_settings_is_believed(
 ) -> None:
     server = start_redis()
     async with opened_client(server) as client:
-        await client.execute_command("ACL", "SETUSER", "qlm", "on", ">secret", "~*", "&*", "+@all", "-info")  # type: ignore[no-untyped-call]
+        await client.acl_setuser(
+            "qlm",
+            enabled=True,
+            passwords=["+secret"],
+            keys=["*"],
+            channels=["*"],
+            categories=["+@all"],
+            commands=["-info"],
+        )
     store = RedisStore(server.url.replace("//", "//qlm:secret@"), SystemClock())
     try:
         await store.incarnation()

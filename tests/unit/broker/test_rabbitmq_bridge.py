@@ -17,16 +17,18 @@ async def bridge() -> AsyncIterator[Bridge]:
 
 
 async def test_an_answer_after_the_cancellation_is_undone(bridge: Bridge) -> None:
-    undone, begun = list[int](), asyncio.Event()
+    undone, begun, goes_on = list[int](), asyncio.Event(), asyncio.Event()
 
     async def work() -> int:
         bridge.here(begun.set)
-        await asyncio.sleep(0.01)
+        await goes_on.wait()
         return 1
 
     caller = asyncio.create_task(bridge.call(work, undo=undone.append))
     await begun.wait()
     caller.cancel()
+    await asyncio.wait((caller,))
+    bridge.there(goes_on.set)
     await until(lambda: undone)
     assert caller.cancelled()
 

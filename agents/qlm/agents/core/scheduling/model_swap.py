@@ -74,6 +74,11 @@ class _WayBack:
         return known_ns
 
 
+def at_work(state: AgentState) -> bool:
+    """Return True if requests run, or are on their way: READY ones that are not begun give nothing to do."""
+    return len(state.requests.all) > state.requests.ready or state.queue.pulling > 0
+
+
 def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     """Let running requests finish, or preempt them if the head cannot wait; then swap."""
     requests, model = state.requests, head.cls.model
@@ -83,7 +88,7 @@ def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return []
     if requests.kv.running:
         return _preempt_for_swap(state, head, now_ns)
-    busy = state.queue.pulling or len(requests.all) > requests.ready
+    busy = at_work(state)
     demotes = state.settings.demotes_decided
     actions = return_all(requests, f"swapping to {model}", now_ns, demotes_decided=demotes)
     return actions if busy or requests.all else [*actions, *begin_swap(state, model, head, now_ns)]

@@ -4,7 +4,7 @@ from typing import Final
 
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.request import TrackedRequest
-from qlm.agents.core.scheduling.model_swap import begin_swap
+from qlm.agents.core.scheduling.model_swap import at_work, begin_swap
 from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, decide
 from qlm.agents.core.scheduling.visits.inputs import Forecasts, candidates, latest_start_ns, present
 from qlm.agents.core.scheduling.visits.remain import Leave
@@ -25,7 +25,7 @@ def keep_visit(state: AgentState, model: ModelId, now_ns: int) -> Leave | None:
         # Others have served it while the last answers here end. Nothing is begun here meanwhile.
         visit.stay()
     if visit.leaving is None:
-        if _at_work(state):
+        if at_work(state):
             visit.idle_ns = None  # what has begun since the last decision
         since_ns = now_ns - visit.decided_ns
         if 0 <= since_ns < DECIDE_EVERY_NS and visit.awaited == queue.awaited:
@@ -67,7 +67,7 @@ def leave(state: AgentState, decision: Leave, now_ns: int) -> list[Action]:
         state.stats.operations.preempted_for_swap(victim.request.model)
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=f"evicted: {decision.why}")
         state.visit.evicted = True
-    busy = state.queue.pulling or len(requests.all) > requests.ready
+    busy = at_work(state)
     actions += return_all(requests, f"swapping to {model}", now_ns, generating=False)
     if busy or requests.all:
         return actions
@@ -103,13 +103,8 @@ def _note_idle(state: AgentState, now_ns: int) -> None:
     visit = state.visit
     if visit.leaving is not None:
         return
-    if _at_work(state) or state.queue.group(now_ns) is not None:
+    if at_work(state) or state.queue.group(now_ns) is not None:
         visit.idle_ns = None
     elif visit.idle_ns is None:
         visit.idle_ns = now_ns
         state.alarm.want(now_ns + RECHECK_NS)
-
-
-def _at_work(state: AgentState) -> bool:
-    """Return True if requests run, or are on their way: READY ones that are not begun give nothing to do."""
-    return len(state.requests.all) > state.requests.ready or state.queue.pulling > 0

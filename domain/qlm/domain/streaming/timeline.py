@@ -9,6 +9,7 @@ Later speed cannot give a wait back, so the last value is the idle time of the u
 6). The mean and the last value give the quality of experience of Andes (`experience`).
 """
 
+import math
 from typing import Final
 
 from qlm.domain.streaming.reader import Reader
@@ -90,7 +91,9 @@ class Timeline:
         self.late_sum_s += within * self.late_s + _sum(within, tokens, late_s, slope_s, growth_s)
         self.tokens += tokens
         if within < tokens:
-            self._rise(late_s + _run_late_s(last, slope_s, growth_s))
+            self._rise(late_s + _run_late_s(within, slope_s, growth_s))
+            self.stalls += _rises(within + 1, last, slope_s, growth_s)
+            self.late_s = late_s + _run_late_s(last, slope_s, growth_s)
 
     def _rise(self, late_s: float) -> None:
         if late_s <= self.late_s:
@@ -117,6 +120,18 @@ def _last_within(last: int, floor_s: float, slope_s: float, growth_s: float) -> 
         else:
             high = middle - 1
     return low
+
+
+def _rises(first: int, last: int, slope_s: float, growth_s: float) -> int:
+    """Return how many tokens from `first` to `last` of a run are a stall later than the one before them.
+
+    Token k is later than token k - 1 by slope + (k - 1) growth, which never falls.
+    """
+    if first > last or slope_s + (last - 1) * growth_s <= LATE_S:
+        return 0
+    if slope_s > LATE_S:
+        return last - first + 1
+    return last - max(first, math.floor((LATE_S - slope_s) / growth_s) + 2) + 1
 
 
 def _sum(begin: int, end: int, late_s: float, slope_s: float, growth_s: float) -> float:

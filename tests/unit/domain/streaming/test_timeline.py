@@ -62,6 +62,23 @@ def test_a_run_of_iterations_is_the_same_as_its_tokens_one_by_one(
     assert whole.first_wait_s == pytest.approx(each.first_wait_s, abs=1e-9)
 
 
+@pytest.mark.parametrize("first_s", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize(
+    ("step_s", "growth_s"), [(0.1, 0.0), (0.3, 0.0), (0.0, 0.02), (0.1, 0.02), (0.3, 0.02)]
+)
+@pytest.mark.parametrize("runs", [1, 3, 40])
+def test_the_stalls_of_a_run_are_those_of_its_tokens_one_by_one(
+    first_s: float, step_s: float, growth_s: float, runs: int
+) -> None:
+    """A run had two of them: simulations, whose engines report up to 16 tokens at once, had a tenth."""
+    reader, tokens = Reader(1.0, 8.0), 120
+    times_s = [first_s + k * step_s + k * (k - 1) / 2 * growth_s for k in range(tokens)]
+    cut, size = Timeline(reader), tokens // runs
+    for begin in range(0, tokens, size):
+        cut.deliver_run(size, times_s[begin], step_s + begin * growth_s, growth_s)
+    assert cut.stalls == delivered(times_s, reader).stalls
+
+
 @given(st.integers(1, 20), st.integers(1, 20), seconds, readers)
 def test_tokens_that_come_together_are_as_late_as_one_by_one_at_one_time(
     first: int, second: int, at_s: float, reader: Reader

@@ -51,6 +51,7 @@ class Row:
     pinned: bool = False
     left_mean: float = 100.0
     left_sd: float = 50.0
+    left_max: float = 10_000.0
 
     def blocks_on(self, machine: Machine) -> int:
         if self.blocks is not None:
@@ -97,6 +98,7 @@ def view(*rows: Row, now_s: float = 0.0, machine: Machine = MACHINE, pace: Pace 
         pinned=np.array([row.pinned for row in rows], np.bool_),
         left_mean=np.array([row.left_mean for row in rows], floats),
         left_sd=np.array([row.left_sd for row in rows], floats),
+        left_max=np.array([row.left_max for row in rows], floats),
         machine=machine._replace(free_blocks=machine.kv_blocks - sum(blocks)),
         pace=pace._replace(requests=max(pace.requests, len(rows))),
     )

@@ -56,5 +56,6 @@ def check(view: View) -> None:
     assert np.all(view.late_s >= 0)
     assert np.all(view.late_sum_s <= view.late_s * view.generated + 1e-6)
     assert np.all(view.left_mean >= 1)
+    assert np.all(view.left_max >= view.left_mean)
     assert np.all(view.left_sd >= 1)
     assert np.all(view.read_end_s >= view.arrival_s)

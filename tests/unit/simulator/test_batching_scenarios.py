@@ -66,6 +66,27 @@ workload:
 """Long answers fill the batch before urgent ones come."""
 
 
+LABELS = """
+name: labels
+models: [{id: llama-3-8b, context_tokens: 4096}]
+instances: [{id: a10-0, accelerator: A10, models: [llama-3-8b]BATCHING}]
+slo_classes:
+  chat: {ttft_ms: 1000, tokens_per_s: 10}
+  label: {deadline_ms: 5000}
+workload:
+  - arrivals: {poisson: {rate_rps: 2, duration_s: 40}}
+    lengths: {prompt_tokens: {constant: 700}, output_tokens: {uniform: {min: 400, max: 800}}}
+    model: llama-3-8b
+    slo: chat
+  - arrivals: {poisson: {rate_rps: 1, duration_s: 40}}
+    lengths: {prompt_tokens: {constant: 300}, output_tokens: {constant: 8}}
+    max_tokens: {fixed: 8}
+    model: llama-3-8b
+    slo: label
+"""
+"""A mean answer takes longer than the deadline of labels, which have eight tokens."""
+
+
 class LeastServed:
     """Run those with the fewest tokens, decided anew each 0.2 s; it wants to choose among all."""
 
@@ -179,6 +200,13 @@ def test_by_aborts_no_request_is_lost_whatever_a_policy_decides(
     assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
     assert sum(len(each.views) for each in policies) > 100
     assert summary(result)["evictions"] > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_short_answers_among_long_ones_are_in_time(tmp_path: Path, seed: int) -> None:
+    """`unified` gave up each whose deadline a mean answer would miss: 0.83 and 0.90 were in time."""
+    result = run(crowded(tmp_path, "unified", text=LABELS), seed, "fcfs")
+    assert summary(result)["attainment_by_class"]["label"] == 1.0
 
 
 def test_by_aborts_the_first_come_are_first_served_to_the_byte(tmp_path: Path) -> None:

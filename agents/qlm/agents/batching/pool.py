@@ -37,7 +37,7 @@ def _without_requests(capacity: EngineCapacity) -> View:
         now_s=0.0, ids=(), place=ints, arrival_s=floats, prompt=ints, generated=ints, blocks=ints,
         host_tokens=ints, preemptions=ints, rate=floats, ttft_s=floats, read_end_s=floats, late_s=floats,
         late_sum_s=floats, deadline_s=floats, rank=ints, pinned=np.zeros(0, np.bool_), left_mean=floats,
-        left_sd=floats, machine=_machine(capacity), pace=Pace(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),
+        left_sd=floats, left_max=floats, machine=_machine(capacity), pace=Pace(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),
     )  # fmt: skip
 
 

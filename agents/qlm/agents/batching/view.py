@@ -120,6 +120,7 @@ class View(NamedTuple):
         pinned: It must not be preempted.
         left_mean: Expected output tokens to come.
         left_sd: Standard deviation of that.
+        left_max: Most output tokens to come, by the limit of the request; 1 or more.
         machine: The engine.
         pace: Learned of the instance.
     """
@@ -143,6 +144,7 @@ class View(NamedTuple):
     pinned: Flags
     left_mean: Floats
     left_sd: Floats
+    left_max: Floats
     machine: Machine
     pace: Pace
 

@@ -50,7 +50,8 @@ def view_of(now_s: float, rows: Sequence[EngineRow], machine: Machine, learned: 
     shown = np.array([each.shown for each in objectives], ints)
     output = np.array([row.output for row in rows], ints)
     generated = shown + output
-    left_mean, left_sd = learned.left(generated, shown + np.array([row.output_max for row in rows], ints))
+    limit = shown + np.array([row.output_max for row in rows], ints)
+    left_mean, left_sd = learned.left(generated, limit)
     return View(
         now_s=now_s,
         ids=tuple(RequestId(row.id) for row in rows),
@@ -71,6 +72,7 @@ def view_of(now_s: float, rows: Sequence[EngineRow], machine: Machine, learned: 
         pinned=np.array([each.pinned for each in objectives], np.bool_),
         left_mean=left_mean,
         left_sd=left_sd,
+        left_max=np.maximum(1.0, limit - generated),
         machine=machine._replace(iteration=learned.iteration),
         pace=learned.pace,
     )

@@ -78,6 +78,19 @@ def test_the_tokens_to_come_are_estimated_on_the_safe_side() -> None:
     assert most_left(seen).tolist() == [300, 240, 200, 50]
 
 
+def test_no_more_tokens_are_to_come_than_the_limit_of_the_request_leaves() -> None:
+    """A short answer with a deadline was given up on an instance of long ones."""
+    seen = view(
+        Row("short", deadline_s=1.0, left_max=5), Row("long", deadline_s=1.0), Row("two left", left_max=2)
+    )
+    assert tokens_left(seen).tolist() == [5, 150, 2]
+    assert most_left(seen).tolist() == [5, 300, 2]
+    needs = demands(seen)
+    assert needs.timed.tolist() == [True, False, False]
+    assert needs.slack_s[0] == pytest.approx(1.0 - 5 * PACE.step_s)
+    assert needs.pace[0] == pytest.approx(5.0)
+
+
 def test_of_equal_answers_none_exceeds_the_mean() -> None:
     seen = view(Row("new"), pace=PACE._replace(answer_square_mean=PACE.answer_mean**2))
     assert most_left(seen).tolist() == [100]

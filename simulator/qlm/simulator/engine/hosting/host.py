@@ -178,7 +178,8 @@ class PolicyHost:
         inside = len(self._batch.running) + len(self._batch.loading)
         readers = table.readers
         prompt, generated = table.prompt[rows], readers.tokens[rows]
-        left_mean, left_sd = tokens_left(pace, generated, table.limit[rows])
+        limit = table.limit[rows]
+        left_mean, left_sd = tokens_left(pace, generated, limit)
         return View(
             now_s=table.seconds(now_ns),
             ids=ids,
@@ -199,6 +200,7 @@ class PolicyHost:
             pinned=table.pinned[rows],
             left_mean=left_mean,
             left_sd=left_sd,
+            left_max=np.maximum(1.0, limit - generated),
             machine=self._machine._replace(
                 free_blocks=self._cache.blocks.free,
                 load_free_s=table.seconds(self._cache.host.load_free_ns),

@@ -66,17 +66,25 @@ def demands(view: View) -> Demands:
 
 
 def tokens_left(view: View) -> Floats:
-    """Return max(m / 2, 1.5 m - generated), with m the mean answer: half an answer more than is likely."""
+    """Return max(m / 2, 1.5 m - generated), with m the mean answer: half an answer more than is likely.
+
+    It is no more than the limit of the request leaves.
+    """
     mean = max(1.0, view.pace.answer_mean)
-    return np.asarray(np.maximum(mean / 2, 1.5 * mean - view.generated), np.float64)
+    likely = np.maximum(mean / 2, 1.5 * mean - view.generated)
+    return np.asarray(np.minimum(likely, view.left_max), np.float64)
 
 
 def most_left(view: View) -> Floats:
-    """Return what hardly any answer exceeds: max(m / 2, m + 2 sd - generated), with sd by the moments."""
+    """Return what hardly any answer exceeds: max(m / 2, m + 2 sd - generated), with sd by the moments.
+
+    It is no more than the limit of the request leaves.
+    """
     pace = view.pace
     mean = max(1.0, pace.answer_mean)
     deviation = max(0.0, pace.answer_square_mean - mean**2) ** 0.5
-    return np.asarray(np.maximum(mean / 2, mean + DEVIATIONS * deviation - view.generated), np.float64)
+    long = np.maximum(mean / 2, mean + DEVIATIONS * deviation - view.generated)
+    return np.asarray(np.minimum(long, view.left_max), np.float64)
 
 
 def _readers(view: View) -> tuple[Flags, Floats]:

@@ -125,6 +125,7 @@ def view_of(
         pinned=np.array([not each.preemptible for each in requests], np.bool_),
         left_mean=left_mean,
         left_sd=left_sd,
+        left_max=np.maximum(1.0, limit - generated),
         machine=machine._replace(free_blocks=max(0, machine.kv_blocks - int(blocks.sum()))),
         pace=pace,
     )

@@ -191,7 +191,7 @@ async def test_a_server_that_is_not_there_fails_each_request() -> None:
         url=f"http://127.0.0.1:{free_port()}", endpoint="/v1/completions", model="m", counts=False
     )
     run = await measured(target, PLANNED)
-    assert [each.error for each in run.requests] == ["connection: ClientConnectorError"] * len(PLANNED)
+    assert [each.error for each in run.requests] == ["connection: Connection refused"] * len(PLANNED)
 
 
 async def odd_place(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:

@@ -1,6 +1,10 @@
 """Open-loop client: it sends each request when its time has come, however slow the server is."""
 
 import asyncio
+import errno
+import os
+import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -198,7 +202,7 @@ class _Call:
             when = "when it was stopped" if self.watch.stop.gives_up else f"after {self.patience_s:g} s"
             error = f"unfinished {when}"
         except (aiohttp.ClientError, OSError) as failure:
-            error = f"connection: {type(failure).__name__}"
+            error = f"connection: {_cause(failure)}"
         except Exception as failure:  # whatever it is: the results of the other requests are worth more
             error = f"{type(failure).__name__}: {failure}"
         self.watch.on_end()
@@ -233,6 +237,18 @@ class _Call:
             prompt_tokens=answer.prompt_tokens or planned.prompt_tokens,
             asked_tokens=asked,
         )
+
+
+def _cause(failure: Exception) -> str:
+    """Return why there is no connection, without the ports that differ from request to request."""
+    cause = getattr(failure, "os_error", failure)
+    if not isinstance(cause, OSError) or not cause.errno:
+        return type(failure).__name__
+    if cause.errno == errno.EMFILE:
+        return "this client may open no more files (ulimit -n)"
+    if isinstance(cause, ssl.SSLError | socket.gaierror):  # with numbers of their own
+        return str(cause.strerror)
+    return os.strerror(cause.errno)
 
 
 def _message(data: bytes) -> str:

@@ -19,6 +19,7 @@ from qlm.cli.bench.schedule import Load, Planned, prompt_tokens, read_load_trace
 from qlm.cli.bench.stopping import Stop, stopped_by_ctrl_c
 from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError
+from qlm.gateway.http.connections.descriptors import allow_descriptors
 from qlm.simulator.workload.trace_format import TraceFormat
 
 Options = Mapping[str, Any]
@@ -27,6 +28,9 @@ Options = Mapping[str, Any]
 _ASK_TIMEOUT_S: Final = 10.0
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_FILES: Final = 100
+"""Files that a process opens besides its connections, and some more."""
 
 _BURSTINESS_MIN: Final = 1e-4
 """Least shape of the gaps, as in scenarios (`cv` up to 100): with less they are 0 or without end."""
@@ -84,6 +88,8 @@ async def measure(
         headers=headers,
         extra_body=extra,
     )
+    # Most systems allow 1024, and each request needs one; those beyond would count as the server's failures.
+    allow_descriptors(max(map(len, plans)) + _FILES)
     # The schedule has a seed, the prompts have none: a prefix cache must not know them from an earlier run.
     rng = np.random.default_rng()
     runs = []

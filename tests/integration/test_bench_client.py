@@ -207,6 +207,22 @@ async def test_an_id_line_that_is_no_count_and_lone_carriage_returns_do_no_harm(
     assert [(each.error, each.tokens) for each in run.requests] == [(None, 1)] * 2
 
 
+async def two_choices(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for index in (0, 1, 0, 1):
+        event = {"choices": [{"index": index, "text": "a"}]}
+        await response.write(f"data: {json.dumps(event)}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+async def test_an_answer_of_several_choices_fails_instead_of_counting_as_one_fast_answer() -> None:
+    async with serving(two_choices) as target:
+        run = await measured(target, PLANNED[:2])
+    assert [each.error for each in run.requests] == ["an answer of several choices: one is measured"] * 2
+
+
 async def test_an_unexpected_error_of_a_request_is_its_result() -> None:
     async with serving(cut) as target:
         run = await measured(replace(target, headers={"x-odd": "a\nb"}), PLANNED[:2])

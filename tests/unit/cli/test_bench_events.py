@@ -50,6 +50,8 @@ END = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5}}
         ([(choice("a"), "100"), (choice("b"), "101"), (END, "")], [3, 2], events.SPREAD),
         ([(choice("a"), "9" * 5000), (choice("b"), "5"), (END, "")], [3, 2], events.SPREAD),
         ([(choice(""), ""), (choice("a"), ""), (choice("b"), ""), (END, "")], [0, 3, 2], events.SPREAD),
+        ([(choice("a", 0), ""), (choice("b", 0), ""), (END, "")], [3, 2], events.SPREAD),
+        ([(choice("a", 0), ""), (choice("b", 0), "")], [1, 1], events.EVENTS),
         ([(choice("a"), ""), (choice("b"), "")], [1, 1], events.EVENTS),
         ([], [], events.EVENTS),
     ],

@@ -14,6 +14,8 @@ PLACES: Final = "id lines of the events"
 SPREAD: Final = "usage of the whole answer, spread evenly over the events with text"
 EVENTS: Final = "one token per event with text"
 
+_SEVERAL: Final = "an answer of several choices: one is measured"
+
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 _PLACE_DIGITS_MAX: Final = 18
@@ -117,7 +119,10 @@ class Answer:
         self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
         so_far = _count(usage.get("completion_tokens"))
         self.output_tokens = self.output_tokens if so_far is None else so_far
-        for choice in (data.get("choices") or ())[:1]:
+        for choice in data.get("choices") or ():
+            if choice.get("index"):
+                self.error = _SEVERAL
+                return
             self.finished = self.finished or choice.get("finish_reason") is not None
             self.pieces.append(_piece(choice, at_s, so_far, place))
 
@@ -129,7 +134,7 @@ class Answer:
         """
         pieces = self.pieces
         times = [each.at_s for each in pieces]
-        if pieces and all(each.so_far is not None for each in pieces):
+        if self._usage_grows():
             return _steps(times, [each.so_far or 0 for each in pieces]), USAGE
         if any(each.ids for each in pieces) and all(each.ids is not None for each in pieces if each.text):
             return tuple(Chunk(each.at_s, each.ids or 0) for each in pieces), IDS
@@ -140,9 +145,16 @@ class Answer:
                 return _steps(times, known), PLACES
         return self._by_text(times)
 
+    def _usage_grows(self) -> bool:
+        """Return whether the usage of the events leads up to that of the whole answer."""
+        pieces, total = self.pieces, self.output_tokens
+        if not pieces or any(each.so_far is None for each in pieces) or pieces[-1].so_far != total:
+            return False
+        return bool(total) or not any(each.text for each in pieces)
+
     def _by_text(self, times: Sequence[float]) -> tuple[tuple[Chunk, ...], str]:
         rows = [row for row, each in enumerate(self.pieces) if each.text]
-        if self.output_tokens is None:
+        if self.output_tokens is None or (rows and not self.output_tokens):
             number, how = len(rows), EVENTS
         else:
             number, how = self.output_tokens, EVENTS if self.output_tokens == len(rows) else SPREAD

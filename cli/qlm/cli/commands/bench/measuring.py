@@ -29,6 +29,9 @@ _ASK_TIMEOUT_S: Final = 10.0
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
+_FIXED: Final[Mapping[str, Any]] = {"n": 1, "stream": True}
+"""Fields of a request that have one value only."""
+
 _FILES: Final = 100
 """Files that a process opens besides its connections, and some more."""
 
@@ -73,6 +76,8 @@ async def measure(
     Returns:
         The runs in which a request was sent.
     """
+    if not options["endpoint"].startswith("/"):
+        raise InvalidValueError("--endpoint", options["endpoint"], "a path such as /v1/completions")
     headers = _headers(options, slo)
     extra = _extra_body(options["extra_body"])
     if slo is not None and options["slo_as"] == "body":
@@ -159,4 +164,8 @@ def _extra_body(text: str | None) -> dict[str, Any]:
         body = None
     if not isinstance(body, dict):
         raise InvalidValueError("--extra-body", text, "a JSON object")
+    for name, measured in _FIXED.items():
+        if body.get(name, measured) not in (measured, None):
+            expected = f"{orjson.dumps(measured).decode()}: one streamed answer of each request is measured"
+            raise InvalidValueError(f"--extra-body: {name}", body[name], expected)
     return body

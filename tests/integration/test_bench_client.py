@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import socket
+from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from support.completions_server import Respond, serving, streamed
 from support.emulated_engine import engine_command
 from support.ports import free_port
 from support.process import ServerProcess
+from support.qlm_process import QLM
 
 
 async def measured(
@@ -37,6 +40,7 @@ async def measured(
     return await run_plan(target, planned, prompts, watch, patience_s=patience_s, seed=1)
 
 
+LOAD = ["--request-rate", "50", "--num-prompts", "12", "--input-len", "20", "--output-len", "8"]
 PLANNED = [Planned(0.02 * number, 3, 4) for number in range(10)]
 
 
@@ -229,6 +233,22 @@ async def test_an_unexpected_error_of_a_request_is_its_result() -> None:
     assert [(each.error or "").partition(":")[0] for each in run.requests] == ["ValueError"] * 2
 
 
+async def test_a_header_in_other_letters_replaces_the_key() -> None:
+    """OPENAI_API_KEY may be set for another server: both came, and the first one counted."""
+    keys: list[list[str]] = []
+
+    async def respond(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        keys.append(request.headers.getall("Authorization"))
+        return await streamed(request, 4)
+
+    async with serving(respond) as target:
+        argv = (str(QLM), "bench", target.url, *LOAD, "--header", "Authorization=Bearer its own")
+        env = dict(os.environ, OPENAI_API_KEY="another")
+        process = await asyncio.create_subprocess_exec(*argv, env=env, stdout=DEVNULL)
+        assert await process.wait() == 0
+    assert keys == [["Bearer its own"]] * 12
+
+
 async def test_models_are_asked_for_and_need_an_answer_unless_one_is_named() -> None:
     async with serving(nothing) as target:
         assert await ask_models(target.url, {}, None, 5.0) == ("m", True)
@@ -260,9 +280,6 @@ def _listens(port: int) -> bool:
 def bench(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main.load("bench"), list(arguments))
     return done.exit_code, done.output
-
-
-LOAD = ["--request-rate", "50", "--num-prompts", "12", "--input-len", "20", "--output-len", "8"]
 
 
 def test_a_measurement_is_saved_scored_and_compared(engine: str, tmp_path: Path) -> None:

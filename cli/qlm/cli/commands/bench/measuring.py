@@ -151,7 +151,7 @@ def _headers(options: Options, slo: Slo | None) -> dict[str, str]:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not (equals and _HEADER_NAME.fullmatch(name) and value.isprintable()):
             raise InvalidValueError("--header", text, "KEY=VALUE, in one line")
-        headers[name] = value
+        headers[name.lower()] = value  # the same header in other letters replaces the key
     if slo is not None and options["slo_as"] == "headers":
         headers |= slo.headers()
     return headers

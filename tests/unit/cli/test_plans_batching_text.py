@@ -83,6 +83,16 @@ def test_a_time_per_token_is_a_reader_and_a_deadline_is_none() -> None:
     assert "it has no objective: it runs in what others leave" in said(running({"kind": "batch"}))
 
 
+def test_a_deadline_beside_the_first_token_or_a_reader_counts_too() -> None:
+    """Such a request was said to have no further objective once its first token was out."""
+    first = running({"kind": "token", "ttft_ms": 1000, "tpot_ms": None, "deadline_ms": 60_000})
+    assert said(first).endswith("its first token is out\nits whole answer is due in 58s")
+    read = running(READING | {"deadline_ms": 1500})
+    assert said(read).endswith("preempted until then\nits whole answer is late by 0.5s")
+    assert said(read, "andes").endswith("its whole answer is late by 0.5s, which andes does not weigh")
+    assert "whole answer" not in said(running()) + said(running({"kind": "deadline", "deadline_ms": 1000}))
+
+
 def test_what_holds_nothing_says_so_and_what_is_not_in_an_engine_says_nothing() -> None:
     assert "first come, first served" in said(running(), FCFS)
     assert said(running(status="queued")) == said(running(status="ended")) == said(running(), None) == ""

@@ -16,11 +16,15 @@ RULES: Final[Mapping[str, str]] = {
     "virtual-queue": "the first of the virtual queue run; others are preempted for a better rank",
     "andes": "those run whose quality of experience gains most per block; who gains least is preempted",
     "tokenflow": "readers take turns by what they have not read; who has the fullest buffer is preempted",
-    "unified": "the least slack of readers and deadlines runs first; who can spare most is held or preempted",
+    "unified": "the least slack of readers and deadlines runs first; who can spare most is preempted",
     "annealing": "batches run in sequence, so that most objectives are met; nothing is preempted",
     "annealing-continuous": "free slots are filled so that most objectives are met; nothing is preempted",
 }
 """What decides in each policy; docs/batch-policies.md has the methods."""
+
+
+NO_DEADLINE_BESIDE: Final = ("andes", "tokenflow")
+"""Policies that ignore a deadline beside a first token or a reader."""
 
 
 def policy_of(configured: Sequence[Mapping[str, Any]], instance: str | None) -> str | None:
@@ -57,6 +61,9 @@ def batching_lines(request: Mapping[str, Any], policy: str | None, now_s: float)
     rule = RULES.get(policy, "see docs/batch-policies.md")
     yield f"the batch policy of {request['instance']} is {policy}: {rule}"
     yield from _reader(request, now_s)
+    if (whole_s := _whole_answer_s(request, now_s)) is not None:
+        weighed = f", which {policy} does not weigh" if policy in NO_DEADLINE_BESIDE else ""
+        yield f"its whole answer is {_left(whole_s)}{weighed}"
 
 
 def _reader(request: Mapping[str, Any], now_s: float) -> Iterator[str]:
@@ -64,7 +71,8 @@ def _reader(request: Mapping[str, Any], now_s: float) -> Iterator[str]:
     if text_s is None and request["deadline_s"] is None:
         yield "it has no objective: it runs in what others leave"
     elif text_s is None and request["slo"]["kind"] == "token" and request["output_tokens"]:
-        yield "its first token is out, and no other counts"
+        others = "" if request["slo"].get("deadline_ms") else ", and no other counts"
+        yield f"its first token is out{others}"
     elif text_s is None:
         yield f"it has no reader; {_left(request['deadline_s'] - now_s)}"
     elif not request["output_tokens"]:
@@ -74,6 +82,14 @@ def _reader(request: Mapping[str, Any], now_s: float) -> Iterator[str]:
     else:
         waits = f"waits for {span(-text_s)}, earlier waits included"
         yield f"its reader has read all text and {waits}: it should run now"
+
+
+def _whole_answer_s(request: Mapping[str, Any], now_s: float) -> float | None:
+    """Return the time to the deadline beside a first token or a reader; none without one."""
+    slo = request["slo"]
+    if slo["kind"] not in ("token", "reading") or not slo.get("deadline_ms"):
+        return None
+    return float(request["arrival_s"] + slo["deadline_ms"] / 1000 - now_s)
 
 
 def _left(seconds: float) -> str:

@@ -9,6 +9,8 @@ pictographs that a joiner joins are ranges, not the exact property.
 import unicodedata
 from typing import Final
 
+from qlm.pacer.core.surrogates import ends_in_half
+
 ZWJ: Final = "\u200d"
 
 _EXTEND: Final = frozenset("\u200c\uff9e\uff9f")
@@ -56,8 +58,12 @@ def graphemes(text: str) -> list[str]:
 
 
 def is_open(grapheme: str) -> bool:
-    """Return True if a grapheme is known to be incomplete: it ends with a joiner, or is half a flag."""
-    return grapheme.endswith(ZWJ) or (len(grapheme) == 1 and _is_regional(grapheme))
+    """Return True if a grapheme is known to be incomplete: it ends with a joiner or half a character.
+
+    Half a flag is incomplete, too.
+    """
+    half_flag = len(grapheme) == 1 and _is_regional(grapheme)
+    return grapheme.endswith(ZWJ) or half_flag or ends_in_half(grapheme)
 
 
 def _joins(cluster: str, character: str) -> bool:

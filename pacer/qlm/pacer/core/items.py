@@ -9,7 +9,9 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from qlm.domain.errors import InvalidValueError
 from qlm.pacer.core.pacer import Pacer
+from qlm.pacer.core.surrogates import ends_in_half, joined
 
 T = TypeVar("T")
 
@@ -58,6 +60,8 @@ class ItemPacer(Generic[T]):
         self._shape = shape
         self._order: deque[_Run[T] | T] = deque()
         self._pushed = self._released = 0
+        # First halves of characters, by key: the other half may come after an item without text.
+        self._halves: dict[Hashable, tuple[T, str]] = {}
 
     @property
     def wake_at(self) -> float | None:
@@ -83,7 +87,19 @@ class ItemPacer(Generic[T]):
             self._push_text(item, text, now_ms)
 
     def _push_text(self, item: T, text: str, now_ms: float) -> None:
+        if not isinstance(text, str):  # else half a character before it would make it one
+            raise InvalidValueError("text", text, "a string")
         key = self._shape.key_of(item)
+        whole = joined(self._halves.pop(key, (item, ""))[1] + text)
+        if ends_in_half(whole):
+            self._halves[key] = (item, whole[-1])
+            whole = whole[:-1]
+        self._push_whole(key, item, whole, now_ms)
+
+    def _push_whole(self, key: Hashable, item: T, text: str, now_ms: float) -> None:
+        self.pacer.push("", now_ms)  # half a character is no arrival, but has a time
+        if not text:
+            return
         run = self._order[-1] if self._order else None
         if not isinstance(run, _Run) or run.key != key:
             self.pacer.close(now_ms)
@@ -103,6 +119,9 @@ class ItemPacer(Generic[T]):
 
     def end(self, now_ms: float) -> None:
         """End the stream. What is pending stays paced."""
+        for key, (item, half) in self._halves.items():
+            self._push_whole(key, item, half, now_ms)
+        self._halves.clear()
         self.pacer.end(now_ms)
 
     def flush(self, now_ms: float) -> None:

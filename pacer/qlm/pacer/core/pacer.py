@@ -14,6 +14,7 @@ from qlm.domain.streaming.timeline import Timeline
 from qlm.pacer.core.arrivals import Arrivals
 from qlm.pacer.core.graphemes import graphemes, is_open
 from qlm.pacer.core.options import PacerOptions
+from qlm.pacer.core.surrogates import ends_in_half, joined
 from qlm.pacer.core.words import words
 
 CATCH_UP: Final = 1.1
@@ -120,7 +121,7 @@ class Pacer:
         now_ms = self.now_ms
         if self._start_ms is None:
             self._start_ms = now_ms
-        pieces = graphemes("".join(self._tail) + text)
+        pieces = graphemes(joined("".join(self._tail) + text))
         self._arrivals.add(len(pieces) - len(self._tail), now_ms)
         if not self._tail:
             self._tail_ms = now_ms
@@ -197,6 +198,8 @@ class Pacer:
             return None
         last_ms = self._tail_ms + self._lag_ms
         if len(self._tail) == 1 and is_open(self._tail[0]):
+            if ends_in_half(self._tail[0]):  # half a character is not text
+                return None
             return last_ms if last_ms < math.inf else self._tail_ms + self._wait_ms
         started = self._latest_ms > -math.inf
         return min(max(self._paced_ms(), self._tail_ms + (self._wait_ms if started else 0.0)), last_ms)
@@ -245,7 +248,10 @@ class Pacer:
             self._tail = []
 
     def _flush(self) -> None:
+        half = self._tail[-1:] if self._tail and ends_in_half(self._tail[-1]) and not self._ended else []
+        del self._tail[len(self._tail) - len(half) :]
         self._close_tail()
         self._ready += self._queue
         self._queue.clear()
         self._rest = 0.0
+        self._tail = half

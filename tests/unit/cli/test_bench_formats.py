@@ -5,6 +5,7 @@ emulated engine that refused long prompts, with `--max-concurrency 6`; one of a 
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def test_requests_that_vllm_failed_or_queued_count_from_their_schedule() -> None
     assert found["scheduled"]["send_delay_max_ms"] > 100
     assert found["readers"][0]["met_share"] == 23 / 40
     assert found["scheduled"]["scheduled_good_share"] < found["vllm"]["request_goodput"] * run.span_s / 40
+
+
+def test_numbers_without_end_are_read_as_python_writes_them(tmp_path: Path) -> None:
+    """vLLM saves `--burstiness inf`, its evenly spaced arrivals, as `Infinity`, which JSON does not have."""
+    result = json.loads((RESULTS / "vllm-chat.json").read_text("utf-8"))
+    even = written(tmp_path, result | {"burstiness": math.inf})
+    assert "Infinity" in even.read_text("utf-8")
+    assert read_runs(even) == read_runs(RESULTS / "vllm-chat.json")
+    for name, values in (("ttfts", [math.nan]), ("start_times", [math.inf]), ("itls", [[math.inf]])):
+        path = written(tmp_path, result | {name: values + result[name][1:]})
+        with pytest.raises(InvalidValueError, match=rf"{name}\.0.* is (nan|inf)"):
+            read_runs(path)
 
 
 def test_a_blank_error_of_vllm_is_none(tmp_path: Path) -> None:
@@ -180,7 +193,9 @@ def test_a_file_that_cannot_be_rated_is_refused_by_what_is_wrong(
     assert all(word in str(refused.value) for word in ("result.json", *words)), str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "not JSON", '{"a": 1}\n{', '{"a": 1}\n5'])
+@pytest.mark.parametrize(
+    "text", ["", "not JSON", "[" * 100_000 + "NaN", '{"a": NaN}\n\xff{', '{"a": 1}\n{', '{"a": 1}\n5']
+)
 def test_a_file_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text(text, "utf-8")

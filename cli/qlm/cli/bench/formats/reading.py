@@ -1,5 +1,6 @@
 """Detection of the format of a result file, by its keys."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -92,16 +93,31 @@ def _documents(path: Path) -> list[Any]:
     except OSError as error:
         raise InvalidValueError(str(path), error.strerror, "a file that can be read") from error
     try:
-        return [orjson.loads(text)]
-    except orjson.JSONDecodeError:
+        return [_loads(text)]
+    except (ValueError, RecursionError):
         pass
     try:
-        documents = [orjson.loads(line) for line in text.splitlines() if line.strip()]
-    except orjson.JSONDecodeError as error:
+        documents = [_loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError(str(path), f"not JSON ({error})", READABLE) from None
     if not documents:
         raise InvalidValueError(str(path), "empty", READABLE)
     return documents
+
+
+def _loads(text: bytes) -> Any:
+    """Return a JSON document, in which there may be Infinity and NaN, as clients in Python write them.
+
+    Raises:
+        ValueError: It is none.
+        RecursionError: It is nested too deep.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        if b"Infinity" not in text and b"NaN" not in text:
+            raise
+        return json.loads(text)
 
 
 def _valid(path: Path, validate: Callable[[Any], Any], data: Any) -> Any:

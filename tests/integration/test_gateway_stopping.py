@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
+import socket
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
 from qlm.gateway.sessions.gateway import Gateway
 from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from support.raw_http import HEALTH, POST
 from support.rpc import Stream, rpc_gateway
 
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
 ANSWER = "Hello, world!"
 LONG_S = 60.0
+CLIENTS = 100
 
 
 @dataclass(slots=True)
@@ -144,6 +147,87 @@ async def test_who_waits_is_answered_within_the_grace(
     await streaming
     assert seen[-2:] == ["data: [DONE]", ""]
     await asyncio.wait_for(ending, LONG_S / 2)  # nobody waits any more: the rest of the grace is not used
+
+
+def when_it_stops(patch: pytest.MonkeyPatch, server: QuietServer, do: Callable[[], None]) -> None:
+    """Do something once a server has been told to stop, before it has the time to begin with that."""
+    on_tick = server.on_tick
+
+    async def then(counter: int) -> bool:
+        if ends := await on_tick(counter):
+            do()
+        return ends
+
+    patch.setattr(server, "on_tick", then)
+
+
+def connected(served: ServedGateway) -> socket.socket:
+    """Connect without a turn of the event loop: the connection waits to be accepted."""
+    made = socket.create_connection(("127.0.0.1", int(served.url.rpartition(":")[2])))
+    made.setblocking(False)
+    return made
+
+
+async def last_answer(client: socket.socket) -> tuple[int, bytes]:
+    """Read until a connection ends; return the status and the body of its last answer."""
+    loop, read = asyncio.get_running_loop(), b""
+    with client:
+        while piece := await asyncio.wait_for(loop.sock_recv(client, 65_536), 20):
+            read += piece
+    head, _, body = read.partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    return int(head.split()[1]), body
+
+
+@pytest.mark.parametrize(("grace_s", "status"), [(LONG_S, 200), (0.0, 503)])
+async def test_who_has_connected_and_asked_in_the_moment_of_the_stop_is_answered(
+    served: ServedGateway, monkeypatch: pytest.MonkeyPatch, grace_s: float, status: int
+) -> None:
+    clients: list[socket.socket] = []
+    body = json.dumps(COMPLETION).encode()
+
+    def ask() -> None:
+        for _ in range(CLIENTS):
+            clients.append(connected(served))
+            clients[-1].send(POST + b"content-length: %d\r\n\r\n" % len(body) + body)
+
+    when_it_stops(monkeypatch, served.server, ask)
+    ending = served.stop(grace_s=grace_s)
+    await until(lambda: clients)
+    answers = await asyncio.gather(*map(last_answer, clients))
+    assert [each for each, _ in answers] == [status] * CLIENTS
+    assert all(ANSWER.encode() in text or b"gateway_stopping" in text for _, text in answers)
+    await asyncio.wait_for(ending, LONG_S / 2)
+
+
+async def test_a_request_that_comes_on_an_open_connection_in_the_moment_of_the_stop_is_answered(
+    served: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [connected(served) for _ in range(CLIENTS)]
+    loop = asyncio.get_running_loop()
+    for each in clients[::2]:  # every second one has asked before
+        each.send(HEALTH)
+        await loop.sock_recv(each, 65_536)
+    await until(lambda: len(served.server.server_state.connections) == CLIENTS)
+
+    def ask() -> None:
+        for each in clients:
+            each.send(HEALTH)
+
+    when_it_stops(monkeypatch, served.server, ask)
+    ending = served.stop(grace_s=LONG_S)
+    answers = await asyncio.gather(*map(last_answer, clients))
+    assert [each for each, _ in answers] == [200] * CLIENTS
+    await asyncio.wait_for(ending, LONG_S / 2)
+
+
+async def test_connections_without_a_request_do_not_keep_it_from_ending(served: ServedGateway) -> None:
+    new, waits, asks = (connected(served) for _ in range(3))
+    waits.send(HEALTH)
+    asks.send(HEALTH[:20])
+    await until(lambda: len(served.server.server_state.connections) == 3)
+    with new, waits, asks:
+        await asyncio.wait_for(served.stop(grace_s=LONG_S), LONG_S / 2)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.connections.protocol import LimitedProtocol
+from qlm.gateway.http.connections.waiting import accept_waiting, kept_open, serve_accepted
 
 if TYPE_CHECKING:
     # Beside gateways, processes that serve their metrics have this server, and no tokenizers.
@@ -55,6 +56,27 @@ class QuietServer(uvicorn.Server):
                 assert isinstance(connection, LimitedProtocol)
                 connection.check(now_s)
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to accept connections, serve those that wait to be accepted, and end when all are answered."""
+        self._limited.stopping = True
+        listeners = kept_open(self.servers)
+        for server in self.servers:
+            server.close()
+        for each in sockets or ():
+            each.close()
+        await asyncio.sleep(0)  # a closed server lets go of its listener in the next turn
+        await serve_accepted(
+            [waiting for each in listeners for waiting in accept_waiting(each)], self._connection
+        )
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        assert isinstance(protocol, LimitedProtocol)
+        return protocol
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

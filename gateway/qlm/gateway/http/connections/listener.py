@@ -34,6 +34,7 @@ class Connections:
         limits: Their limits.
         open: Those accepted.
         refused: Those that were refused and still read why.
+        stopping: The listener is closed: each connection ends with the answer to its request.
     """
 
     def __init__(self, limits: ConnectionLimits, count: Callable[[int, str], None]) -> None:
@@ -46,6 +47,7 @@ class Connections:
         self.limits = limits
         self.open: OpenConnections[Connection] = OpenConnections(limits)
         self.refused: set[Connection] = set()
+        self.stopping = False
         self._count = count
         self._notes = RefusalNotes()
 

@@ -4,7 +4,7 @@ What is not yet parsed is bounded: the parser is fed no further once URL and hea
 time that one client takes grows with the limits, not with what it sends.
 """
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import httptools
 
@@ -14,6 +14,9 @@ from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.connections.half_open import HalfOpenProtocol
 from qlm.gateway.http.connections.http_1_0 import answer_unchunked
 from qlm.gateway.http.connections.listener import REFUSED_MAX, Connections
+
+LAST_REQUEST_S: Final = 0.25
+"""Time, once the server stops, for a request that a client has sent on a connection without one."""
 
 
 class BreachError(Exception):
@@ -52,7 +55,15 @@ class LimitedProtocol(HalfOpenProtocol):
         return self._progress.phase is not Phase.ENDING and super().eof_received()
 
     def shutdown(self) -> None:
-        """End the connection as soon as its answer has ended, at once if there is none."""
+        """End the connection as soon as its answer has ended.
+
+        Without a request, it has a moment for one that is on its way: the client would see a reset, and not
+        know whether it was served.
+        """
+        asking = self._progress.phase in (Phase.NEW, Phase.HEAD, Phase.WAITING)
+        if asking and not self._waits_for_answer():
+            self.loop.call_later(LAST_REQUEST_S, super().shutdown)
+            return
         super().shutdown()
         if self._progress.phase is Phase.ENDING:
             self.transport.close()
@@ -99,6 +110,8 @@ class LimitedProtocol(HalfOpenProtocol):
         self.scope[BODY] = Body(self.cycle)  # type: ignore[typeddict-unknown-key]
         if self.scope["http_version"] == "1.0":
             answer_unchunked(self.cycle)
+        if self._listener.stopping:
+            self.cycle.keep_alive = False
         self._progress.enter(Phase.BODY, self.loop.time())
 
     def on_body(self, body: bytes) -> None:

@@ -1,5 +1,6 @@
 """Ids in paths."""
 
+import os
 import socket
 import threading
 
@@ -12,9 +13,12 @@ from qlm.cli.main import main
 NOBODY = "http://127.0.0.1:9"
 
 
-@pytest.mark.parametrize("command", [("requests",), ("cancel",), ("drain",), ("plan", "explain")])
-def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(main, [*command, "a b/../c?d#e", "--url", NOBODY])
+@pytest.mark.parametrize("id", ["a b/../c?d#e", os.fsdecode(b"a\xff")])
+@pytest.mark.parametrize(
+    "command", [("requests",), ("cancel",), ("drain",), ("plan", "explain"), ("requests", "--model")]
+)
+def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...], id: str) -> None:
+    done = CliRunner().invoke(main, [*command, id, "--url", NOBODY])
     assert done.exit_code == 1
     assert f"no QLM gateway answers at {NOBODY}" in done.output
 

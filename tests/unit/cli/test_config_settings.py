@@ -42,6 +42,10 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
     [
         ("http.port", 0, ["http.port is 0", "at least 1"]),
         ("http.port", "8000", ["http.port is '8000'", "a whole number"]),
+        ("http.host", "a\0b", ["http.host is 'a\\x00b'", "a name of this machine"]),
+        ("http.host", "bücher..de", ["http.host is 'bücher..de'", "a name of this machine"]),
+        ("grpc.host", "::1 ", ["grpc.host is '::1 '", "a name of this machine"]),
+        ("monitor.host", "a..b", ["monitor.host is 'a..b'", "a name of this machine"]),
         ("grpc.port", -1, ["grpc.port is -1", "at least 0"]),
         ("grpc.tls", {"cert": "c.pem"}, ["grpc.tls.key is missing"]),
         ("grpc.reflection", True, ["grpc.reflection is True", "no key of this name"]),

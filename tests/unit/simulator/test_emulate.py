@@ -135,6 +135,8 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
         (MODEL | {"mean_output_tokens": 0.5}, "mean-output-tokens"),
         (MODEL | {"mean_output_tokens": float("nan")}, "mean-output-tokens"),
         (MODEL | {"watermark": 1.0}, "watermark"),
+        (MODEL | {"host": "a..b"}, "host"),
+        (MODEL | {"host": "a\0b"}, "host"),
         (MODEL | {"host_kv_gib": -1.0}, "kv-offloading-size"),
         (MODEL | {"host_kv_gib": float("nan")}, "kv-offloading-size"),
         (MODEL | {"kv_tokens": 20}, "kv-tokens"),

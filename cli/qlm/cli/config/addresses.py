@@ -5,12 +5,13 @@ The environment has precedence over the file.
 
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_network
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from qlm.cli.config.errors import ConfigError
+from qlm.domain.formats.http_address import is_host
 from qlm.domain.shown import shown, without_password
 
 VARIABLES: Final[Mapping[str, str]] = {
@@ -84,6 +85,21 @@ def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
         sound = False
     if not sound or any(character <= " " for character in address):
         raise ValueError(f"has the {key} {shown(without_password(address))}; expected {expected}")
+
+
+def check_host(text: str) -> str:
+    """Return a text that can be the host of a listener.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if not is_host(text):
+        raise ValueError(f"is {shown(text)}; expected an address or a name of this machine")
+    return text
+
+
+ListeningHost = Annotated[str, AfterValidator(check_host)]
+"""Host of a listener."""
 
 
 def check_network(text: str) -> str:

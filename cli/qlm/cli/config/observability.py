@@ -4,6 +4,7 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
+from qlm.cli.config.addresses import ListeningHost
 from qlm.cli.config.section import ConfigSection
 from qlm.domain.formats.http_address import is_http_address
 from qlm.domain.shown import shown, without_password
@@ -19,7 +20,7 @@ class MonitorConfig(ConfigSection):
         port: First port to try; the process takes the first free one of 64.
     """
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: ListeningHost = Field("127.0.0.1", min_length=1)
     port: int = Field(8002, ge=1, le=65535, strict=True)
 
 

@@ -15,6 +15,9 @@ from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0
 
+_AS_GIVEN: Final = "surrogateescape"
+"""How Python reads bytes of a command line that are not UTF-8."""
+
 _TOKEN: Final = re.compile("[!-~]+")
 
 
@@ -37,8 +40,8 @@ class RefusedValueError(AdminError):
 
 
 def segment(id: str) -> str:
-    """Quote an id as one segment of a path."""
-    return urllib.parse.quote(id, safe="")
+    """Quote an id as one segment of a path; bytes that are not UTF-8 stay as they were given."""
+    return urllib.parse.quote(id, safe="", errors=_AS_GIVEN)
 
 
 class AdminClient:
@@ -68,7 +71,8 @@ class AdminClient:
     def get(self, path: str, **query: Any) -> Any:
         """GET a path with query parameters; those that are None are left out."""
         given = {key: value for key, value in query.items() if value is not None}
-        return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
+        written = urllib.parse.urlencode(given, errors=_AS_GIVEN)
+        return self._call("GET", f"{path}?{written}" if given else path)
 
     def get_in_any_state(self, path: str) -> Any:
         """GET a path whose 503 has the same JSON as its 200, such as `/readyz`."""

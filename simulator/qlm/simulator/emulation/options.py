@@ -10,7 +10,7 @@ from typing import Final
 
 from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.http_address import is_host, is_http_address
 from qlm.domain.shown import shown, without_password
 
 PORT_MAX: Final = 65535
@@ -74,6 +74,8 @@ class EmulateOptions:
     def __post_init__(self) -> None:
         if not 0 < self.time_scale <= 1000:
             raise InvalidValueError("time-scale", self.time_scale, "a number above 0, up to 1000")
+        if not is_host(self.host):
+            raise InvalidValueError("host", self.host, "an address or a name of this machine")
         if not 0 <= self.port <= PORT_MAX:
             raise InvalidValueError("port", self.port, f"a port of 0 to {PORT_MAX}")
         if not self.mean_output_tokens >= 1:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
+from qlm.cli.config.addresses import ListeningHost
 from qlm.cli.config.listeners.http import HostName
 from qlm.cli.config.listeners.urls import local_url
 from qlm.cli.config.section import ConfigSection
@@ -31,7 +32,7 @@ class AdminConfig(ConfigSection):
             is one. Processes without a gateway want it for their `/metrics`.
     """
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: ListeningHost = Field("127.0.0.1", min_length=1)
     port: int = Field(8090, ge=0, le=65535, strict=True)
     allowed_hosts: tuple[HostName, ...] = ()
     token: Annotated[str | None, BeforeValidator(_check_token)] = Field(None, repr=False)

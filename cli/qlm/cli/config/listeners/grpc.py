@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from qlm.cli.config.addresses import ListeningHost
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.section import ConfigSection, WrittenPath
 from qlm.domain.shown import shown
@@ -32,7 +33,7 @@ class GrpcConfig(ConfigSection):
         tls: Certificate and key; without it, plain HTTP/2.
     """
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: ListeningHost = Field("127.0.0.1", min_length=1)
     port: int = Field(8001, ge=0, le=65535, strict=True)
     tls: TlsConfig | None = None
 

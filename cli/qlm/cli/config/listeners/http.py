@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from qlm.cli.config.addresses import ListeningHost
 from qlm.cli.config.section import ConfigSection
 
 HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:_-]+$")]
@@ -30,7 +31,7 @@ class HttpConfig(ConfigSection):
             queue; 0 for none: it serves it itself.
     """
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: ListeningHost = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535, strict=True)
     allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()

@@ -101,7 +101,7 @@ def test_what_was_measured_is_printed_when_its_file_cannot_be_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(running, "measure", measure)
-    monkeypatch.setattr(running, "write_saved", full)
+    monkeypatch.setattr(running, "write_whole", full)
     file = tmp_path / "a.json"
     code, output = bench(NOWHERE, "--request-rate", "1", "--num-prompts", "2", "--save", str(file), *form)
     assert code == 1

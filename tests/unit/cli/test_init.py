@@ -13,6 +13,7 @@ from qlm.cli.main import main
 from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter_text
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from support.full_disk import full_disk
 
 KNOWN = [each.accelerator for each in builtin_profiles()]
 LISTING = """\
@@ -48,6 +49,25 @@ def test_a_dash_is_standard_output_and_no_file(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     assert init("-").output == init().output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_former_file_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    file.write_text("mine: true\n", "utf-8")
+    with full_disk():
+        done = init(file, "--force")
+    assert (done.exit_code, done.output) == (1, f"qlm: {file}: File too large\n")
+    assert file.read_text("utf-8") == "mine: true\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:
+    file, link = tmp_path / "secret.yaml", tmp_path / "qlm.yaml"
+    file.touch(mode=0o600)
+    link.symlink_to(file)
+    assert init(link, "--force").exit_code == 0
+    assert link.is_symlink() and file.read_text("utf-8") == init().output
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Files of `qlm bench --save`: every request and chunk, and the report. Versioned."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
@@ -10,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
 from qlm.cli.bench.possible import Fields, possible
 from qlm.cli.bench.record import Chunk, Run, Sent, TokenCount
 from qlm.cli.bench.report import plain
-from qlm.cli.scenario.output import part_of
 
 FORMAT: Final = "qlm-bench"
 VERSION: Final = 1
@@ -99,20 +97,6 @@ def runs_of(path: str, file: SavedFile) -> list[Run]:
         )
         for number, run in enumerate(file.runs)
     ]
-
-
-def write_saved(path: Path, data: bytes) -> None:
-    """Write a file whole, or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    part = part_of(path)
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _request(sent: Sent) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.scenario.output import make_folder, part_of
+from qlm.cli.scenario.output import make_folder, write_whole
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import DIGITS_MAX
 from qlm.planner.limits import FILE_BYTES_MAX
@@ -66,12 +66,7 @@ def write_plan(path: Path, plan: Plan) -> None:
         OSError: It cannot be written.
     """
     check_out(path)
-    part = part_of(path)
-    try:
-        part.write_text(plan_text(plan) + "\n", "utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, f"{plan_text(plan)}\n".encode())
 
 
 def _read(path: Path) -> Any:

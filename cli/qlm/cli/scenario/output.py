@@ -1,5 +1,6 @@
-"""Output folder of a simulation: all files of a run are written, or none."""
+"""Files that commands write: whole, or not at all; of a simulation, all of them or none."""
 
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,32 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         for part in written:
             with suppress(OSError):
                 part.unlink()
+
+
+def write_whole(path: Path, text: bytes) -> None:
+    """Write a file under a temporary name, and rename it; the mode of one that is replaced stays.
+
+    What a link names is replaced. Something else than a file, such as `/dev/stdout`, is written to.
+
+    Raises:
+        OSError: It cannot be written; a former file is unchanged.
+    """
+    file = path.resolve()
+    former = file.exists()
+    if former and not file.is_file():
+        file.write_bytes(text)
+        return
+    part = part_of(file)
+    try:
+        part.write_bytes(text)
+        if former:
+            shutil.copymode(file, part)
+        part.replace(file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def part_of(file: Path) -> Path:

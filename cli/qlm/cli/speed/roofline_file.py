@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.scenario.output import make_folder
+from qlm.cli.scenario.output import make_folder, write_whole
 from qlm.cli.speed.model_config import read_architecture
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.accelerators import accelerator_of
@@ -43,7 +43,7 @@ def compute_roofline(
         _show(architecture, made)
         if out is not None:
             make_folder(out.parent)
-            out.write_text(profile_text(made), "utf-8")
+            write_whole(out, profile_text(made).encode())
             click.echo(f"written to {out}")
 
 

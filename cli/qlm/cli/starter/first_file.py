@@ -13,6 +13,7 @@ from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import parse_config
 from qlm.cli.runtime.wiring import mistakes_in_profiles
+from qlm.cli.scenario.output import write_whole
 from qlm.cli.starter.built_in import EMULATED
 from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter_text
 from qlm.domain.errors import InvalidValueError
@@ -41,7 +42,7 @@ def write_first_file(
         if mistakes := list(mistakes_in_profiles(config)):
             raise ConfigError("\n".join(f"the options: {each}" for each in mistakes))
         if file is not None:
-            file.write_text(text, "utf-8")
+            write_whole(file, text.encode())
     click.echo(text if file is None else f"written to {file}: qlm serve --config {file}", nl=file is not None)
 
 

@@ -13,13 +13,13 @@ from qlm.cli.bench.formats.reading import read_runs
 from qlm.cli.bench.objectives import READERS, Slo, parse_goodput, parse_reader, parse_slo
 from qlm.cli.bench.record import Run
 from qlm.cli.bench.report import Judging, plain, report
-from qlm.cli.bench.saved import saved_text, write_saved
+from qlm.cli.bench.saved import saved_text
 from qlm.cli.bench.schedule import plan
 from qlm.cli.bench.stopping import Stop
 from qlm.cli.bench.text import print_differences, print_report
 from qlm.cli.commands.bench.measuring import load_of, measure
 from qlm.cli.inspect.console import console
-from qlm.cli.scenario.output import make_folder
+from qlm.cli.scenario.output import make_folder, write_whole
 from qlm.cli.server_url import server_url
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import without_password
@@ -88,7 +88,7 @@ def _rated(runs: Sequence[Run], options: Mapping[str, Any], judging: Judging) ->
     found = report(_skipped(counted, options["skip"]), judging)
     try:
         if options["save"] is not None:
-            write_saved(options["save"], saved_text(counted, found, _settings(options)))
+            write_whole(options["save"], saved_text(counted, found, _settings(options)))
     finally:  # a disk that is full by now costs the file only, not what was measured
         _show(found, as_json=options["as_json"])
     if options["save"] is not None and not options["as_json"]:

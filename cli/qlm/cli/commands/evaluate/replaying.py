@@ -19,6 +19,7 @@ from qlm.cli.profiling.judging import (
 )
 from qlm.cli.profiling.named import named_profile
 from qlm.cli.profiling.request_log import fitted_to, read_request_log
+from qlm.cli.scenario.output import write_whole
 from qlm.simulator.evaluation.fidelity import fidelity
 
 
@@ -31,7 +32,7 @@ def judge_profile(log_file: Path, name: str, json_file: Path | None, **overrides
         levels, fitted = fidelity(log, profile), fitted_to(profile, log)
         if json_file is not None:
             plain = judgement(log, profile, levels, fitted)
-            json_file.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
+            write_whole(json_file, orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
     for line in (*profile_lines(profile), *fitted_lines(log, fitted), prefix_line(levels)):
         click.echo(line)
     for level in levels:

@@ -47,7 +47,7 @@ class Server:
 
 
 def host_of(server: Server) -> ModelHost:
-    engine = AttachedEngine(server, "http://engine", ready_timeout_s=5.0)
+    engine = AttachedEngine(server, "http://engine", context_tokens=10, ready_timeout_s=5.0)
     return ModelHost({M: engine}, costs={M: SwapCost(weights_bytes=1)}, host_memory_bytes=0)
 
 
@@ -70,6 +70,16 @@ async def test_one_that_gives_a_token_serves() -> None:
     await host.close()
 
 
+@pytest.mark.parametrize(("context_tokens", "warned"), [(10, False), (9, False), (11, True)])
+async def test_one_with_a_smaller_context_than_gateways_accept_is_named(
+    context_tokens: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = AttachedEngine(Server(), "http://engine", context_tokens=context_tokens, ready_timeout_s=5.0)
+    await engine.start()
+    assert ("http://engine has a context of 10 tokens" in caplog.text) is warned
+    assert ("expected at most 10" in caplog.text) is warned
+
+
 async def test_one_that_stood_still_has_less_time_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = list[float]()
 
@@ -77,7 +87,7 @@ async def test_one_that_stood_still_has_less_time_for_its_token(monkeypatch: pyt
         limits.append(limit_s)
 
     monkeypatch.setattr(attached, "prove_token", prove)
-    engine = AttachedEngine(Server(), "http://engine", ready_timeout_s=5.0)
+    engine = AttachedEngine(Server(), "http://engine", context_tokens=10, ready_timeout_s=5.0)
     await engine.start()
     engine.hangs()
     await engine.start()
@@ -125,7 +135,7 @@ async def test_one_that_others_keep_busy_joins_with_its_first_token(caplog: pyte
 @pytest.mark.parametrize("dies", [False, True])
 async def test_one_that_gives_no_token_at_all_fails(dies: bool) -> None:
     server = Busy()
-    engine = AttachedEngine(server, "http://engine", ready_timeout_s=60.0 if dies else 0.1)
+    engine = AttachedEngine(server, "http://engine", context_tokens=10, ready_timeout_s=60.0 if dies else 0.1)
     start = asyncio.create_task(engine.start())
     await until(lambda: server.calls)
     server.answers = not dies

@@ -34,8 +34,17 @@ KV_SHARE: Final = 0.05
 class AttachedEngine:
     """ManagedEngine for a running vLLM-compatible server, which this agent neither starts nor stops."""
 
-    def __init__(self, engine: Engine, url: str, *, ready_timeout_s: float) -> None:
+    def __init__(self, engine: Engine, url: str, *, context_tokens: int, ready_timeout_s: float) -> None:
+        """Attach to nothing yet.
+
+        Args:
+            engine: Client of the server.
+            url: Its address.
+            context_tokens: What gateways let requests have, by the configuration.
+            ready_timeout_s: Time for its first healthy answer.
+        """
         self._engine = engine
+        self._context_tokens = context_tokens
         self._url = url
         self._ready_timeout_s = ready_timeout_s
         self._hung = False
@@ -65,6 +74,17 @@ class AttachedEngine:
             ) from error
         await self._prove(PROOF_S if self._hung else self._first_proof_s(ends_s))
         self._hung = False
+        await self._compare_context()
+
+    async def _compare_context(self) -> None:
+        """Warn if the server refuses requests that gateways accept."""
+        served = (await self._limits()).get("context_tokens", self._context_tokens)
+        if served < self._context_tokens:
+            log.warning(
+                "%s has a context of %d tokens and refuses longer requests, which gateways accept: "
+                "context_tokens of its model is %d; expected at most %d",
+                self._url, served, self._context_tokens, served,
+            )  # fmt: skip
 
     def _first_proof_s(self, ends_s: float) -> float:
         """Return the time for the first token: a server that others use may have a long queue."""

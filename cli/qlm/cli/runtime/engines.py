@@ -191,7 +191,12 @@ def _unit(
             batched_tokens_expected=profile.batched_tokens_max,
             sends_objectives=instance.engine_batching is not None,
         )
-        return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
+        return AttachedEngine(
+            engine,
+            instance.url,
+            context_tokens=model.context_tokens,
+            ready_timeout_s=config.vllm.ready_timeout_s,
+        )
     name = f"{instance.id}-{model.id}".replace("/", "_")
     weights: WeightsCache | None = None
     if model.engine == "emulated":

@@ -1,11 +1,14 @@
 """Logs of unfinished requests from the token log that an earlier incarnation left."""
 
 import re
+import time
 from array import array
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
@@ -13,6 +16,8 @@ from qlm.domain.ids import RequestId
 from qlm.domain.shell.damage import DAMAGED, keep_copy
 from qlm.store.core.state import RestoredLog
 from qlm.store.embedded.token_records import Kind, Record, read_segment
+
+_HAS_BOOT_TIME: Final = hasattr(time, "CLOCK_BOOTTIME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +29,15 @@ class Found:
         damage: What is lost of it, in a sentence each.
         intact: Its files, to be deleted once the logs are stored again.
         damaged: Its files of which a copy is kept under another name.
+        machine_restarted: The machine has started since it was written last. What had not reached the disk
+            then is lost if that was no orderly start, and a file that ends between two frames is no damage.
     """
 
     logs: dict[RequestId, RestoredLog]
     damage: tuple[str, ...]
     intact: tuple[Path, ...]
     damaged: tuple[Path, ...]
+    machine_restarted: bool = False
 
     def keep(self) -> None:
         """Keep copies of damaged files, named `.damaged`; call while the files still count.
@@ -94,7 +102,20 @@ def find(path: Path, incarnation: int | None, ended: Collection[RequestId] = ())
         )
     if cut := logs.cut_short(ended):
         damage.append(f"{path}: its token log lacks tokens of {cut} unfinished requests")
-    return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
+    own = [segment for written_by, _, segment in _segments(path) if written_by >= incarnation]
+    restarted = _last_written_s(own) < _machine_started_s()
+    return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged), restarted)
+
+
+def _last_written_s(segments: Iterable[Path]) -> float:
+    """Return when the last of some files was written, seconds since the epoch; `inf` if there is none."""
+    with suppress(OSError):
+        return max((each.stat().st_mtime for each in segments), default=inf)
+    return inf
+
+
+def _machine_started_s() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) if _HAS_BOOT_TIME else -inf
 
 
 def _foreign(segments: tuple[Path, ...]) -> Found:

@@ -43,6 +43,11 @@ T = TypeVar("T")
 
 log = logging.getLogger("qlm.store")
 
+_MACHINE_RESTARTED: Final = (
+    "the machine has started since QLM last wrote tokens of unfinished requests: after a power failure, "
+    "those of the last seconds are lost, and these requests continue from the tokens before"
+)
+
 _JOURNALED: Final = (PublishedKind.CLUSTERS, PublishedKind.HISTORY)
 """What outlives the process of all that is published; its kind is its journal key."""
 
@@ -116,6 +121,8 @@ class EmbeddedStore(MemoryStore):
         consent(damage)
         for sentence in damage:
             log.error("%s", sentence)
+        if found.machine_restarted:
+            log.warning(_MACHINE_RESTARTED)
         for id, kept in (logs | found.logs).items():
             if id not in state.requests:
                 requests.restore_log(state, id, kept)

@@ -44,6 +44,27 @@ async def test_an_orderly_stop_leaves_the_logs_where_earlier_versions_have_them(
     assert output is not None and (output.token_ids, output.extensions) == ((5, 6), extensions)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_start_of_the_machine_since_the_last_token_is_said(
+    journal: DictJournal, caplog: pytest.LogCaptureFixture, restarted: bool
+) -> None:
+    """A power failure cuts the file anywhere, also between two frames, which is no damage."""
+    store = await opened(journal)
+    epoch = await leased(store, 1, A)
+    await put_tokens(store, 1, epoch, 0, 5)
+    (file,) = token_files(journal)
+    size = file.stat().st_size
+    await put_tokens(store, 1, epoch, 1, 6)
+    if restarted:
+        os.truncate(file, size)
+        os.utime(file, (1, 1))
+    store = await opened(journal)
+    await enqueued(store, 1)
+    output = await store.read_output(metadata(1).id, 0)
+    assert output is not None and output.token_ids == ((5,) if restarted else (5, 6))
+    assert ("the machine has started since QLM last wrote tokens" in caplog.text) is restarted
+
+
 async def test_a_version_without_token_log_makes_the_former_one_void(journal: DictJournal) -> None:
     store = await opened(journal)
     await put_tokens(store, 1, await leased(store, 1, A), 0, 5)

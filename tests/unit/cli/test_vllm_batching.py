@@ -29,6 +29,7 @@ def configured(
             "models": [{"id": MODEL, "engine": "vllm", "path": str(tmp_path)}],
             "instances": [instance],
             "vllm": vllm,
+            "data_dir": str(tmp_path / "data"),
         },
         "test",
     )

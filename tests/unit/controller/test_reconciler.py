@@ -183,6 +183,23 @@ async def test_what_runs_is_not_taken_from_an_instance_that_had_no_time_for_a_he
     assert await bench.state(request) is (RequestState.RUNNING if lives else RequestState.QUEUED)
 
 
+@pytest.mark.parametrize("lives", [True, False])
+async def test_an_instance_that_had_no_time_for_a_heartbeat_is_not_said_to_be_gone(
+    bench: ReconcilerBench, caplog: pytest.LogCaptureFixture, lives: bool
+) -> None:
+    """Such as after the machine slept, where the controller goes on before the agents."""
+    caplog.set_level("INFO", "qlm.controller")
+    await bench.look(GPU_0)
+    bench.clock.time_ns += 4_000_000_000
+    bench.reconciler.give_time()
+    for step_ns in (0, GRACE_NS // 2, GRACE_NS // 2):
+        bench.clock.time_ns += step_ns
+        await bench.reconciler.run(await bench.store.view())
+        if lives:
+            await bench.beat(GPU_0)
+    assert [record.getMessage() for record in caplog.records] == ([] if lives else ["gone: gpu-0"])
+
+
 async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: ReconcilerBench) -> None:
     """Also what comes back to a queue, or is found in the hands of the dead, while the store is young."""
     first, returned, leased = (a_request(id) for id in ("first", "returned", "leased"))

@@ -47,6 +47,7 @@ class Reconciler:
         self._store = store
         self._clock = clock
         self._reindexer = Reindexer(broker, store, clock)
+        self._seen: set[Holder] = set()
         self._alive: set[Holder] = set()
         self._gone: set[InstanceId] = set()
         self._next_ns = 0
@@ -84,12 +85,15 @@ class Reconciler:
         if empty or self._gives_time:
             self._gives_time = False
             self._grace_until_ns = now_ns + GRACE_NS
-        elif alive == self._alive and now_ns < self._next_ns:
+        elif alive == self._seen and now_ns < self._next_ns:
             return False
         in_grace = now_ns < self._grace_until_ns
         self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
-        self._note_gone(alive)
-        changed = False if in_grace else await self._reclaim(alive, term)
+        self._seen = alive
+        changed = False
+        if not in_grace:
+            self._note_gone(alive)
+            changed = await self._reclaim(alive, term)
         found = await self._index(view, now_ns)
         if term is not None and self._unmarked and not in_grace:
             await self._store.mark_indexed(term)

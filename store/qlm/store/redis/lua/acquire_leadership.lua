@@ -1,5 +1,6 @@
 -- name, lifetime in milliseconds -> {leader, n, since, incarnation}
 local name, leader = ARGV[FIRST], PREFIX .. 'leader'
+limit_life(leader, ARGV[FIRST + 1])
 local row = call('HMGET', leader, 'name', 'n', 'since')
 if not row[1] then
   row = { name, call('INCR', PREFIX .. 'terms'), NOW }

@@ -47,8 +47,9 @@ for _, entry in ipairs(call('ZRANGE', PREFIX .. 'idle', '-', '(' .. CUTOFF .. ';
   call('ZREM', PREFIX .. 'idle', entry)
 end
 for _, instance in ipairs(call('SMEMBERS', PREFIX .. 'instances')) do
-  local status = call('HGET', key('instance', instance), 'status')
+  local status, lifetime_ms = unpack(call('HMGET', key('instance', instance), 'status', 'lifetime'))
   if status then
+    limit_life(key('instance', instance), lifetime_ms)
     statuses[#statuses + 1] = status
   else
     call('SREM', PREFIX .. 'instances', instance)

@@ -10,7 +10,7 @@ from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
 from qlm.controller.shell.reconciler import GRACE_NS, PERIOD_NS
-from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, NotLeadingError, StoreUnavailableError
 from qlm.domain.ids import ControllerId, SessionId
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
@@ -198,6 +198,19 @@ async def test_an_instance_that_had_no_time_for_a_heartbeat_is_not_said_to_be_go
         if lives:
             await bench.beat(GPU_0)
     assert [record.getMessage() for record in caplog.records] == ([] if lives else ["gone: gpu-0"])
+
+
+async def test_a_controller_whose_leadership_lapsed_says_of_no_instance_that_it_is_gone(
+    bench: ReconcilerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "qlm.controller")
+    term = (await bench.store.acquire_leadership(ControllerId("c"), 4)).term
+    await bench.beat(GPU_0)
+    await bench.reconciler.run(await bench.store.view(), term)
+    bench.clock.time_ns += 5_000_000_000
+    with pytest.raises(NotLeadingError):
+        await bench.reconciler.run(await bench.store.view(), term)
+    assert not caplog.records
 
 
 async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: ReconcilerBench) -> None:

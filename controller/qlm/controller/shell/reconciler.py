@@ -14,7 +14,7 @@ unknown request as one that never existed.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from qlm.controller.shell.idle_queues import IdleQueues
@@ -90,10 +90,7 @@ class Reconciler:
         in_grace = now_ns < self._grace_until_ns
         self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
         self._seen = alive
-        changed = False
-        if not in_grace:
-            self._note_gone(alive)
-            changed = await self._reclaim(alive, term)
+        changed = False if in_grace else await self._reclaim(alive, term)
         found = await self._index(view, now_ns)
         if term is not None and self._unmarked and not in_grace:
             await self._store.mark_indexed(term)
@@ -129,9 +126,10 @@ class Reconciler:
             log.info("the shared state was empty: %d requests indexed", found)
         return found
 
-    async def _reclaim(self, alive: Collection[Holder], term: Term | None) -> bool:
+    async def _reclaim(self, alive: set[Holder], term: Term | None) -> bool:
         """Return the requests and messages of dead instances to their queues; True if there were any."""
         released = await self._store.expire_leases(term)
+        self._note_gone(alive)  # a controller that led until it stood still has been told so by now
         moved = await self._reindexer.empty_hold_queues({holder.instance for holder in alive})
         if released or moved:
             names = ", ".join(sorted(self._gone)) or "of another time"

@@ -45,6 +45,27 @@ async def test_an_address_of_another_machine_is_named_as_such(host: str) -> None
             bind_ports(with_ports(host, "127.0.0.1", free_port(), free_port()), stack)
 
 
+@pytest.mark.parametrize("admin", [False, True])
+async def test_a_port_at_which_another_process_listens_since_it_was_bound_is_named(admin: bool) -> None:
+    """Two that start at once both bind it: the system refuses the second to listen."""
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        first, second = (
+            bind_ports(with_ports(*hosts, *ports), stack)
+            for hosts, ports in (
+                (("127.0.0.1", "127.0.0.2"), (port, free_port())),
+                (("127.0.0.3", "127.0.0.1") if admin else ("127.0.0.1", "127.0.0.3"), (port, port)),
+            )
+        )
+        first.listen()
+        option = "--admin-port" if admin else "--port"
+        expected = (
+            f"cannot listen on 127.0.0.1:{port}: address already in use; stop what uses it, or give {option}"
+        )
+        with pytest.raises(CannotListenError, match=f"^{expected}$"):
+            second.listen()
+
+
 async def test_one_port_of_two_addresses_is_fine() -> None:
     port = free_port()
     async with AsyncExitStack() as stack:

@@ -63,7 +63,7 @@ log = logging.getLogger("qlm.cli")
 
 
 BACKLOG: Final = 2048
-"""Connections that may wait for a gateway worker."""
+"""Connections that may wait to be accepted."""
 
 
 class CannotListenError(QlmError):
@@ -81,6 +81,21 @@ class Sockets:
 
     http: socket.socket
     admin: socket.socket | None
+
+    def listen(self) -> None:
+        """Begin to listen: uvloop would drop the error of a port that another process has meanwhile.
+
+        Raises:
+            CannotListenError: There is such a process.
+        """
+        for listener, option in ((self.http, "--port"), (self.admin, "--admin-port")):
+            if listener is None:
+                continue
+            try:
+                listener.listen(BACKLOG)
+            except OSError as error:
+                host, port = listener.getsockname()[:2]
+                raise _refused(host, port, error, option) from error
 
 
 def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
@@ -123,6 +138,7 @@ async def serve_gateway(
         if warning is not None:
             log.warning("%s", warning)
         server = client_server(config, gateway, limits) if workers is None else None
+        sockets.listen()
         rpc_listener = await _start_rpc(config, gateway, limits)
         async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends, clock))
@@ -302,13 +318,17 @@ def _listen(
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        why = (error.strerror or str(error)).lower()
-        raise CannotListenError(f"cannot listen on {host}:{port}: {why}; {_remedy(error, option)}") from error
+        raise _refused(host, port, error, option) from error
     # Ports that are bound and not listened on may be bound again: the system says nothing.
     if any(_overlap(listener.getsockname(), each) for each in taken):
         listener.close()
         raise CannotListenError(f"cannot listen on {host}:{port}: another listener has it; give {option}")
     return listener
+
+
+def _refused(host: str, port: int, error: OSError, option: str) -> CannotListenError:
+    why = (error.strerror or str(error)).lower()
+    return CannotListenError(f"cannot listen on {host}:{port}: {why}; {_remedy(error, option)}")
 
 
 def _remedy(error: OSError, option: str) -> str:

@@ -230,6 +230,22 @@ async def test_connections_without_a_request_do_not_keep_it_from_ending(served: 
         await asyncio.wait_for(served.stop(grace_s=LONG_S), LONG_S / 2)
 
 
+async def test_after_the_grace_a_client_that_still_sends_is_sent_elsewhere_and_the_log_is_quiet(
+    served: ServedGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    reads, silent = connected(served), connected(served)
+    for each in (reads, silent):
+        each.send(POST + b"content-length: 100\r\n\r\n" + b"{")
+    await until(lambda: len(served.server.server_state.tasks) == 2)
+    ending = served.stop(grace_s=0.1)
+    status, body = await last_answer(reads)
+    assert (status, json.loads(body)["error"]["code"]) == (503, "gateway_stopping")
+    with silent:  # and does not read either
+        await asyncio.wait_for(ending, LONG_S / 2)
+    assert served.server.lifespan.shutdown_event.is_set()  # else its task ends with a traceback
+    assert not [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+
+
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])
 async def test_after_the_grace_a_plain_client_is_sent_elsewhere_and_its_request_goes_on(
     cluster: Cluster, served: ServedGateway, other: str, http: httpx.AsyncClient, headers: dict[str, str]

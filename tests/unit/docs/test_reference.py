@@ -82,7 +82,8 @@ def test_every_route_of_the_application_has_a_part_with_its_status_codes() -> No
 def test_every_error_in_the_code_is_some_routes() -> None:
     made = {(status, code.strip("`")) for status, code, *_ in error_rows()}
     answered = {(status, code) for route in routes() for status, code, *_ in route.errors}
-    assert made - answered == OF_EVERY_ROUTE | OF_GRPC
+    assert made - answered == (OF_EVERY_ROUTE | OF_GRPC) - answered
+    assert made >= OF_EVERY_ROUTE | OF_GRPC
     assert answered - made == set()
 
 

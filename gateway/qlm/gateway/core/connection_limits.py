@@ -79,7 +79,7 @@ class ConnectionLimits(BaseModel):
 
 
 class Breach(StrEnum):
-    """The limit for which a connection or a request is refused, as the code of the answer."""
+    """Why a connection or a request is refused, mostly a limit, as the code of the answer."""
 
     URL = "url_too_long"
     HEADERS = "headers_too_large"
@@ -89,6 +89,7 @@ class Breach(StrEnum):
     CONNECTIONS = "too_many_connections"
     ADDRESS = "too_many_connections_of_address"
     MALFORMED = "malformed_http"
+    STOPPING = "gateway_stopping"
 
 
 class Phase(Enum):

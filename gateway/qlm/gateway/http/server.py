@@ -18,7 +18,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.connections.protocol import LimitedProtocol
 from qlm.gateway.http.connections.waiting import accept_waiting, kept_open, serve_accepted
@@ -70,6 +70,8 @@ class QuietServer(uvicorn.Server):
             [waiting for each in listeners for waiting in accept_waiting(each)], self._connection
         )
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves this out then, and the application would end with a traceback
+            await self.lifespan.shutdown()
 
     def _connection(self) -> asyncio.Protocol:
         protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
@@ -84,11 +86,16 @@ class QuietServer(uvicorn.Server):
         yield
 
     def cut_off(self) -> None:
-        """Close the connections of answers that have begun, after the bytes already written."""
+        """Close the connections of answers that have begun, after the bytes already written.
+
+        Clients that still send a request are asked to go elsewhere.
+        """
         for connection in tuple(self.server_state.connections):
-            assert isinstance(connection, HttpToolsProtocol)
+            assert isinstance(connection, LimitedProtocol)
             cycle = connection.cycle
-            if cycle is not None and cycle.response_started and not cycle.response_complete:
+            if connection.is_sent_a_body:
+                connection.refuse(Breach.STOPPING)
+            elif cycle is not None and cycle.response_started and not cycle.response_complete:
                 connection.transport.close()
 
     def abort(self) -> None:

@@ -54,6 +54,11 @@ class LimitedProtocol(HalfOpenProtocol):
         """Close the connection if it ends anyway; else see the base class."""
         return self._progress.phase is not Phase.ENDING and super().eof_received()
 
+    @property
+    def is_sent_a_body(self) -> bool:
+        """Whether a request is not whole and not answered, beyond its headers."""
+        return self._progress.phase is Phase.BODY and not self.cycle.response_started
+
     def shutdown(self) -> None:
         """End the connection as soon as its answer has ended.
 

@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 
-from qlm.gateway.api.errors import ApiError, unavailable
+from qlm.gateway.api.errors import STOPPING, ApiError, unavailable
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.http.responses import error_answer
 
@@ -23,6 +23,8 @@ def refusal(breach: Breach, limits: ConnectionLimits) -> ApiError:
                 "bytes of them; expected at most that"
             )
             return ApiError(status=431, message=message, code="headers_too_large")
+        case Breach.STOPPING:
+            return unavailable("this gateway is stopping; try again", STOPPING)
         case Breach.MALFORMED:
             message = "the request is not HTTP/1.1; expected a request line, headers and a body"
             return ApiError(status=400, message=message, code="malformed_http")

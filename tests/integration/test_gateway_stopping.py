@@ -153,12 +153,12 @@ def when_it_stops(patch: pytest.MonkeyPatch, server: QuietServer, do: Callable[[
     """Do something once a server has been told to stop, before it has the time to begin with that."""
     on_tick = server.on_tick
 
-    async def then(counter: int) -> bool:
+    async def tick(counter: int) -> bool:
         if ends := await on_tick(counter):
             do()
         return ends
 
-    patch.setattr(server, "on_tick", then)
+    patch.setattr(server, "on_tick", tick)
 
 
 def connected(served: ServedGateway) -> socket.socket:

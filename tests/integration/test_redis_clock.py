@@ -56,8 +56,8 @@ async def test_another_session_of_the_instance_waits_no_longer_for_it(
 ) -> None:
     await store.heartbeat(status(A), ttl_s=TTL_S)
     await set_back(client)
-    held = await store.heartbeat(status(Holder(A.instance, SessionId("next"))), ttl_s=TTL_S)
-    assert isinstance(held, InstanceHeld) and held.lapses_in_s <= TTL_S
+    refused = await store.heartbeat(status(Holder(A.instance, SessionId("next"))), ttl_s=TTL_S)
+    assert isinstance(refused, InstanceHeld) and refused.lapses_in_s <= TTL_S
     assert 0 < await lives_ms(client, f"instance:{A.instance}") <= TTL_S * 1e3
 
 

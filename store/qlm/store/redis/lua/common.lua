@@ -57,7 +57,7 @@ local function call(command, name, ...)
 end
 
 -- Let a key live for at most so many milliseconds more. Redis keeps the time at which a key expires: once its clock is
--- set back, a key that nobody renews any more would live on for as long as the clock was set back.
+-- set back, a key that is not renewed any more would live on for as long as the clock was set back.
 local function limit_life(name, lifetime_ms)
   if tonumber(lifetime_ms) and call('PTTL', name) > tonumber(lifetime_ms) then
     call('PEXPIRE', name, lifetime_ms)

@@ -59,6 +59,14 @@ def test_an_object_has_what_its_schema_requires_and_all_if_that_is_nothing() -> 
     assert json.loads(text({"json": {**schema, "required": ["b"]}})).keys() == {"b"}
 
 
+def test_a_schema_may_refer_to_itself_as_a_whole() -> None:
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}, "n": {"const": 1}}, "required": ["n"]}
+    assert json.loads(text({"json": {**schema, "required": ["n"]}})) == {"n": 1}
+    assert json.loads(
+        text({"json": {"properties": {"a": {"$ref": "#/$defs/x~1y"}}, "$defs": {"x/y": {"const": 2}}}})
+    ) == {"a": 2}
+
+
 def test_a_schema_may_come_as_text() -> None:
     assert json.loads(text({"json": json.dumps(SCHEMA)})) == json.loads(text({"json": SCHEMA}))
 
@@ -84,6 +92,21 @@ def test_the_limit_cuts_the_answer_off() -> None:
     [
         {"regex": "a+"},
         {"json": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}},
+        {"json": {"$ref": "#/$defs/none"}},
+        {"json": {"$ref": 5}},
+        {"json": {"type": "wat"}},
+        {"json": {"type": []}},
+        {"json": {"enum": []}},
+        {"json": {"anyOf": []}},
+        {"json": {"properties": ["a"]}},
+        {"json": {"type": "integer", "minimum": "a"}},
+        {"json": {"type": "array", "minItems": "a"}},
+        {"json": {"type": "array", "minItems": 10**12}},
+        {"json": {"type": "string", "minLength": 10**12}},
+        {"json": {"type": "array", "minItems": 1000, "items": {"type": "array", "minItems": 1000}}},
+        {"json": "no JSON"},
+        {"json": "5"},
+        {"choice": 5},
     ],
 )
 def test_what_is_not_emulated_is_refused(constraint: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 They depend on the constraint and the prompt alone. Schemas may use `type`, `properties`, `required`, `items`,
 `minItems`, `enum`, `const`, `anyOf`, `oneOf`, `allOf` (its first), `minimum`, `minLength`, and `$ref` to a
-definition; other keywords are ignored.
+definition; other keywords are ignored. What cannot be followed is refused, as engines refuse it.
 """
 
 import json
@@ -16,6 +16,12 @@ from qlm.simulator.engine.token_chain import TokenChain
 
 _WORD_LETTERS: Final = 6
 _DEPTH_MAX: Final = 12
+_SIZE_MAX: Final = 100_000
+"""Values and letters of an answer; more fit no context of an emulated model."""
+
+_UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading a constraint comes to that is none."""
+
 _ANY_OBJECT: Final = {"type": "object", "properties": {"answer": {"type": "string"}}}
 
 
@@ -27,10 +33,16 @@ def constrained_ids(grammar: str, chain: TokenChain) -> TokenIds:
         chain: Source of letters, at the end of the prompt.
 
     Raises:
-        InvalidValueError: The constraint is of a kind that is not emulated.
+        InvalidValueError: The constraint is of a kind that is not emulated, or cannot be followed.
     """
     constraint = json.loads(grammar)["structured_outputs"]
-    return (*_text(constraint, chain).encode(), EOS_ID)
+    try:
+        return (*_text(constraint, chain).encode(), EOS_ID)
+    except InvalidValueError:
+        raise
+    except _UNREADABLE as error:
+        expected = f"a constraint that can be followed ({error!r})"
+        raise InvalidValueError("structured_outputs", constraint, expected) from error
 
 
 def _text(constraint: Mapping[str, Any], chain: TokenChain) -> str:
@@ -42,6 +54,8 @@ def _text(constraint: Mapping[str, Any], chain: TokenChain) -> str:
     if schema is None:
         raise InvalidValueError("structured_outputs", constraint, "json, json_object or choice")
     schema = json.loads(schema) if isinstance(schema, str) else schema
+    if not isinstance(schema, Mapping):
+        raise InvalidValueError("structured_outputs.json", schema, "a schema")
     return json.dumps(_Example(schema, chain).of(schema))
 
 
@@ -51,9 +65,11 @@ class _Example:
     def __init__(self, document: Mapping[str, Any], chain: TokenChain) -> None:
         self._document = document
         self._chain = chain
+        self._room = _SIZE_MAX
 
     def of(self, schema: Any, depth: int = 0) -> Any:
         """Return a value that fits a schema."""
+        self._take(1)
         schema = self._resolved(schema, depth)
         if "const" in schema:
             return schema["const"]
@@ -62,6 +78,9 @@ class _Example:
         for name in ("anyOf", "oneOf", "allOf"):
             if name in schema:
                 return self.of(schema[name][0], depth + 1)
+        return self._of_kind(schema, depth)
+
+    def _of_kind(self, schema: Mapping[str, Any], depth: int) -> Any:
         match _kind(schema):
             case "object":
                 return {name: self.of(each, depth + 1) for name, each in _properties(schema, depth)}
@@ -73,7 +92,10 @@ class _Example:
                 return bool(self._chain.digest % 2)
             case "null":
                 return None
-        return self._word(schema.get("minLength", 0))
+            case "string":
+                return self._word(schema.get("minLength", 0))
+            case kind:
+                raise InvalidValueError("structured_outputs.json", kind, "a type of JSON")
 
     def _resolved(self, schema: Any, depth: int) -> Mapping[str, Any]:
         if depth > _DEPTH_MAX:
@@ -83,13 +105,20 @@ class _Example:
         if "$ref" not in schema:
             return schema
         found: Any = self._document
-        for name in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[name]
+        for name in schema["$ref"].removeprefix("#").split("/")[1:]:
+            found = found[name.replace("~1", "/").replace("~0", "~")]
         return self._resolved(found, depth + 1)
 
     def _word(self, least: int) -> str:
-        letters = [self._chain.next_id((EOS_ID,)) for _ in range(max(_WORD_LETTERS, least))]
-        return bytes(letters).decode()
+        count = max(_WORD_LETTERS, least)
+        self._take(count)
+        return bytes(self._chain.next_id((EOS_ID,)) for _ in range(count)).decode()
+
+    def _take(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            expected = f"a schema whose answers may have at most {_SIZE_MAX} values and letters"
+            raise InvalidValueError("structured_outputs.json", "larger", expected)
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 
@@ -38,8 +40,20 @@ class StatusError(EngineUnavailableError):
 
 def error_of(status: int, body: bytes) -> EngineRefusedError | StatusError:
     """Return the error that an answer with another status than 200 means."""
-    message = f"the engine answered {status}: {body.decode(errors='replace')[:_SHOWN_MAX]}"
+    message = f"the engine answered {status}: {_told(body)[:_SHOWN_MAX]}"
     return EngineRefusedError(message) if status in FAULTS_OF_REQUESTS else StatusError(status, message)
+
+
+def _told(body: bytes) -> str:
+    """Return the words of an error in OpenAI's form, or that of FastAPI; another body as it is."""
+    try:
+        plain: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        plain = None
+    match plain:
+        case {"error": {"message": str(message)}} | {"message": str(message)} | {"detail": str(message)}:
+            return message
+    return body.decode(errors="replace")
 
 
 @contextmanager

@@ -74,7 +74,8 @@ def rows(model: type[BaseModel], link: Link, own: Sequence[str] | None = None) -
         if name not in said:
             raise NoMeaningError(f"{model.__name__}.{name} has no comment or entry in the docstring")
         shape = shape_of(field.annotation, link, field.metadata)
-        described.append((f"`{name}`", shape.one, default(field), ", ".join(shape.limits), said[name]))
+        key = f"`{field.alias or name}`"
+        described.append((key, shape.one, default(field), ", ".join(shape.limits), said[name]))
     return described
 
 

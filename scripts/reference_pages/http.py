@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from qlm.gateway.api.bodies.constraints import StructuredOutputs
 from qlm.gateway.api.bodies.content_parts import (
     AudioData,
     AudioUrlPart,
@@ -81,6 +82,7 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     Tool: "`tools[]`",
     ToolDefinition: "`tools[].function`",
     ResponseFormat: "`response_format`",
+    StructuredOutputs: "`structured_outputs`",
     Lifetime: "`output_expires_after`",
     FunctionTool: "`response.tools[]` of type `function`",
     NamespaceTool: "`response.tools[]` of type `namespace`",

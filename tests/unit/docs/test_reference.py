@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from qlm.cli.config.settings import Config
 from qlm.cli.main import main
 from qlm.cli.scenario.sections import LimitsSection
+from qlm.gateway.api.responses_api.body import TextFormat
 from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from scripts.reference import FOLDER, PAGES
 from scripts.reference_pages import answer_fields
@@ -110,6 +111,11 @@ def test_every_field_of_every_answer_is_described_once() -> None:
                 field for base in bases(shape) for field in get_type_hints(base)
             }
             assert all(f"\n| `{field}` |" in part for field in own)
+
+
+def test_a_field_is_described_by_the_name_that_clients_send() -> None:
+    keys = [key for key, *_ in rows(TextFormat, lambda _: "")]
+    assert "`schema`" in keys and "`schema_`" not in keys
 
 
 def test_a_field_of_an_answer_without_meaning_is_an_error() -> None:

@@ -3,17 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from qlm.domain.formats.token_logprobs import LOGPROBS_MAX
 from qlm.domain.shown import cut
+from qlm.gateway.api.bodies.constraints import OneConstraint
 from qlm.gateway.api.bodies.parts import (
     Integral,
     LogitBias,
@@ -131,7 +126,7 @@ class CompletionBody(_Body):
     echo: bool = False  # Begin each answer with its prompt
     # `json_object`, or `json_schema` with a schema that the answer has to fit.
     response_format: ResponseFormat | None = None
-    structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
+    structured_outputs: OneConstraint = None  # Constraint on the answer, as in vLLM
     # Log probabilities of this number of candidates for each token of the answer, besides the token itself;
     # with `echo`, for the tokens of the prompt too.
     logprobs: Annotated[int, Field(ge=0, lt=LOGPROBS_MAX), Integral] | None = None
@@ -197,7 +192,7 @@ class ChatBody(_Body):
     parallel_tool_calls: bool | None = None  # False for at most one call
     # `json_object`, or `json_schema` with a schema that the answer has to fit.
     response_format: ResponseFormat | None = None
-    structured_outputs: dict[str, Any] | None = None  # Constraint on the answer, as in vLLM
+    structured_outputs: OneConstraint = None  # Constraint on the answer, as in vLLM
     # Effort of a model that reasons, for its chat template.
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     include_reasoning: bool | None = None  # False leaves `reasoning` out of the answer, and log probabilities

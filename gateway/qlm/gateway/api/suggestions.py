@@ -1,10 +1,11 @@
 """Names that are like an unknown one, for errors."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from qlm.domain.shown import cut
 
@@ -38,7 +39,7 @@ def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:
     """Return the names of the fields at a path; positions and keys of maps have no fields of their own."""
     shapes: Sequence[type[BaseModel]] = ()
     for step in outer:
-        field = model.model_fields.get(step) if isinstance(step, str) else None
+        field = _sent(model).get(step) if isinstance(step, str) else None
         if field is not None:
             shapes = tuple(_models_in(field.annotation))
             if not shapes:
@@ -46,7 +47,12 @@ def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:
             model = shapes[0]
         # A path names the class of a union that was tried.
         model = next((each for each in shapes if each.__name__ == step), model)
-    return tuple(model.model_fields)
+    return tuple(_sent(model))
+
+
+def _sent(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a model by the names that clients send."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -250,7 +250,8 @@ def _grammar(body: Body) -> str:
     if isinstance(body, ChatBody):
         return ""
     wanted = None if body.response_format is None else body.response_format.model_dump()
-    return completion_grammar(wanted, body.structured_outputs)
+    constraint = body.structured_outputs
+    return completion_grammar(wanted, None if constraint is None else constraint.fields)
 
 
 def _defaulted(body: Body, defaults: SamplingDefaults) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from qlm.gateway.api.bodies.constraints import StructuredOutputs
 from qlm.gateway.api.bodies.parts import (
     Integral,
     LogitBias,
@@ -141,7 +142,7 @@ class ResponseBody(Strict):
     include_reasoning: bool | None = None
     logit_bias: LogitBias | None = None  # Added to the logits of tokens, by token id as text
     # Constraint on the text, as in vLLM; needs the model's render tier.
-    structured_outputs: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputs | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
     user: Annotated[str, Field(max_length=100)] | None = None  # The tenant, as of chats
     safety_identifier: str | None = None  # Accepted, not used

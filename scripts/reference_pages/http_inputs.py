@@ -120,7 +120,7 @@ _QUERY: Final[Mapping[str, Input]] = {
     ),
     "task": Input("text", "", f"Only calls of the task of this name, of the newest {LOOKED_AT}."),
     "after": Input("text", "", "An id of the list, behind which the answer begins."),
-    "order": Input("text", "`desc` or `asc`", "The last item first, or the first one; `desc` if not given."),
+    "order": Input("text", "`desc` or `asc`", "The newest entry first, or the oldest; `desc` if not given."),
     "tenant": Input("text", "", "Only batches of this tenant."),
     "purpose": Input("text", "", "Only files of this purpose."),
     "limit": Input(

@@ -155,7 +155,9 @@ async def test_lists_come_in_pages(world: World) -> None:
     assert sorted(listed) == sorted(ids)
     page = (await world.http.get("/v1/files", params={"limit": 2, "after": listed[0]})).json()
     assert ([each["id"] for each in page["data"]], page["has_more"]) == (listed[1:], False)
-    for wrong in ({"limit": "0"}, {"after": "file-none"}):
+    in_turn = [each.id async for each in await world.client.files.list(limit=1, order="asc")]
+    assert in_turn == listed[::-1]
+    for wrong in ({"limit": "0"}, {"after": "file-none"}, {"order": "up"}):
         assert (await world.http.get("/v1/files", params=wrong)).status_code == 400
 
 

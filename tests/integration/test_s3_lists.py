@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,6 +116,7 @@ def test_what_an_earlier_version_made_comes_last_in_its_order(bucket: Bucket) ->
     assert (set(found[:2]), found[2:]) == (new_files, files)
     for limit in (1, 2, 3):
         assert in_parts(storage.files.page, limit) == found
+        assert in_parts(partial(storage.files.page, oldest_first=True), limit) == found[::-1]
     wanted = [new_batch.id, *batches]
     assert in_parts(storage.batches.page, 10) == in_parts(storage.batches.page, 2) == wanted
     assert [each.spec.id for each in storage.batches.newest(4)] == wanted[:4]

@@ -42,15 +42,22 @@ class FileStore(Protocol):
         """
 
     def page(
-        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+        self,
+        tenant: str,
+        after: str | None = None,
+        limit: int = PAGE_MAX,
+        purpose: str | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> Page[StoredFile]:
-        """Return files of a tenant, newest first, and whether more follow.
+        """Return files of a tenant, newest first unless asked otherwise, and whether more follow.
 
         Args:
             tenant: The tenant.
-            after: Id of the file behind which they begin; None for the newest.
+            after: Id of the file behind which they begin; None for the first.
             limit: Most files.
             purpose: Their purpose; None for any.
+            oldest_first: True for the other order.
 
         Raises:
             LookupError: The tenant has no such file to begin behind.

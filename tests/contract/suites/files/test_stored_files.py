@@ -52,13 +52,20 @@ async def test_files_are_listed_in_parts(place: Place) -> None:
     assert files.page("a", made[1].id, 2) == (made[2:4], True)
     assert files.page("a", made[3].id, 2) == (made[4:], False)
     assert files.page("a", limit=5, purpose="batch") == (made, False)
+    oldest = made[::-1]
+    assert files.page("a", limit=2, oldest_first=True) == (oldest[:2], True)
+    assert files.page("a", oldest[1].id, 2, oldest_first=True) == (oldest[2:4], True)
+    assert files.page("a", oldest[3].id, 2, oldest_first=True) == (oldest[4:], False)
     assert files.page("a", limit=5, purpose="batch_output") == ([], False)
     place.clock.extra_s = 66  # one has expired
     assert files.page("a", made[1].id, 2) == (made[3:], False)
+    assert files.page("a", made[3].id, 2, oldest_first=True) == ([made[1], made[0]], False)
     files.delete("a", made[0].id)
     for unknown in (made[0].id, made[2].id, "x"):
         with pytest.raises(LookupError):
             files.page("a", unknown)
+        with pytest.raises(LookupError):
+            files.page("a", unknown, oldest_first=True)
     with pytest.raises(LookupError):
         files.page("b", made[1].id)
 

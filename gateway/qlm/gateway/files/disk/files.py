@@ -131,9 +131,15 @@ class DiskFiles:
         return self._folder(tenant) / id
 
     def page(
-        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+        self,
+        tenant: str,
+        after: str | None = None,
+        limit: int = PAGE_MAX,
+        purpose: str | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> Page[StoredFile]:
-        """Return files of a tenant, newest first, and whether more follow.
+        """Return files of a tenant, newest first unless asked otherwise, and whether more follow.
 
         Raises:
             LookupError: The tenant has no such file to begin behind.
@@ -144,6 +150,8 @@ class DiskFiles:
             for each in self._known(self._folder(tenant))
             if each.expires_s > now_s and purpose in (None, each.purpose)
         )
+        if oldest_first:
+            found.reverse()
         return page_after(found, [each.id for each in found], after, limit)
 
     def used_bytes(self, tenant: str) -> int:

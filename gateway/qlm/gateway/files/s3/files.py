@@ -164,9 +164,15 @@ class S3Files:
         return open_object(self._bucket, content_key(tenant, id))
 
     def page(
-        self, tenant: str, after: str | None = None, limit: int = PAGE_MAX, purpose: str | None = None
+        self,
+        tenant: str,
+        after: str | None = None,
+        limit: int = PAGE_MAX,
+        purpose: str | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> Page[StoredFile]:
-        """Return files of a tenant, newest first, and whether more follow.
+        """Return files of a tenant, newest first unless asked otherwise, and whether more follow.
 
         Raises:
             LookupError: The tenant has no such file to begin behind.
@@ -174,9 +180,10 @@ class S3Files:
         if after is not None and self.get(tenant, after) is None:
             raise LookupError(after)
         now_s = self._now_s()
+        ordered = self._oldest_first if oldest_first else self._newest_first
         wanted = (
             each
-            for each in self._newest_first(tenant, after, limit + 1)
+            for each in ordered(tenant, after, limit + 1)
             if each.expires_s > now_s and purpose in (None, each.purpose)
         )
         found = list(islice(wanted, limit + 1))
@@ -209,7 +216,7 @@ class S3Files:
         """Yield the files behind one, as they are asked for; so many are read at once."""
         folder = _folder(tenant)
         timed = f"{folder}{FILE_PREFIX}{TIMED}"
-        if after is None or after.startswith(FILE_PREFIX + TIMED):
+        if after is None or _is_timed(after):
             start = timed if after is None else _known_key(tenant, after)
             entries = self._bucket.entries(folder, start, at_once=2 * at_once)
             keys = (each.key for each in entries if each.key.endswith(".json"))
@@ -220,6 +227,21 @@ class S3Files:
         known = self._known.get_all(each.key for each in others if each.key.endswith(".json"))
         files = newest_files_first(map(file_from, known))
         yield from page_after(files, [each.id for each in files], after, len(files))[0]
+
+    def _oldest_first(self, tenant: str, after: str | None, at_once: int) -> Iterator[StoredFile]:
+        """Yield the files behind one, as they are asked for; the keys of all are listed."""
+        folder = _folder(tenant)
+        timed = f"{folder}{FILE_PREFIX}{TIMED}"
+        keys = [each for each in self._bucket.keys(folder) if each.endswith(".json")]
+        if after is None or not _is_timed(after):
+            known = self._known.get_all(each for each in keys if each < timed)
+            files = newest_files_first(map(file_from, known))[::-1]
+            yield from page_after(files, [each.id for each in files], after, len(files))[0]
+            after = None
+        end = None if after is None else _known_key(tenant, after)
+        newer = (each for each in reversed(keys) if each >= timed and (end is None or each < end))
+        while some := list(islice(newer, at_once)):
+            yield from map(file_from, self._known.get_all(some))
 
     def _contents(self) -> Iterator[tuple[str, float]]:
         for entry in self._bucket.entries(""):
@@ -233,6 +255,11 @@ class S3Files:
 def content_key(tenant: str, id: str) -> str:
     """Return the key of a file's content."""
     return _folder(tenant) + id
+
+
+def _is_timed(id: str) -> bool:
+    """Return whether an id begins with its time."""
+    return id.startswith(FILE_PREFIX + TIMED)
 
 
 def _folder(tenant: str) -> str:

@@ -16,6 +16,7 @@ from qlm.gateway.sessions.gateway import Gateway
 T = TypeVar("T")
 
 PAGE_DEFAULT: Final = 100
+ORDERS: Final = ("desc", "asc")
 _DIGITS_MAX: Final = 20
 
 
@@ -65,6 +66,17 @@ def page_limit(text: str | None, default: int = PAGE_DEFAULT, most: int = PAGE_M
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= most):
         raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {most}")
     return int(text)
+
+
+def oldest_first(order: str | None) -> bool:
+    """Return whether the query parameter `order` of a list asks for the first entry first.
+
+    Raises:
+        ApiError: It is no order.
+    """
+    if order not in (None, *ORDERS):
+        raise invalid("order", f"order is {shown(order)}; expected {' or '.join(ORDERS)}")
+    return order == "asc"
 
 
 def page_of(

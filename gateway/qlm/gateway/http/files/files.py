@@ -18,7 +18,14 @@ from qlm.gateway.files.records import StoredFile
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.connections.body import BODY, Body
 from qlm.gateway.http.document.accepts import accepts
-from qlm.gateway.http.files.common import caller_tenant, file_not_found, not_listed, page_limit, storage_of
+from qlm.gateway.http.files.common import (
+    caller_tenant,
+    file_not_found,
+    not_listed,
+    oldest_first,
+    page_limit,
+    storage_of,
+)
 from qlm.gateway.http.files.upload import Upload, receive, skip_body
 from qlm.gateway.http.responses import Json
 from qlm.gateway.sessions.gateway import Gateway
@@ -61,18 +68,19 @@ async def create_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields
 
 
 async def list_files(gateway: Gateway, request: HttpRequest) -> Json[FileList]:
-    """Answer GET /v1/files?purpose=&after=&limit=: the files of the tenant, newest first."""
+    """Answer GET /v1/files?purpose=&after=&limit=&order=: the files of the tenant, newest first."""
     query = request.query_params
     storage = storage_of(gateway)
     limit, purpose = page_limit(query.get("limit")), query.get("purpose")
     tenant, after = caller_tenant(request), query.get("after")
+    first = oldest_first(query.get("order"))
     try:
-        page, more = await storage.call(storage.files.page, tenant, after, limit, purpose)
+        page, more = await storage.call(storage.files.page, tenant, after, limit, purpose, oldest_first=first)
     except LookupError as error:
         raise not_listed(after) from error
     data = [file_fields(each) for each in page]
-    first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
-    return Json({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
+    begin, end = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    return Json({"object": "list", "data": data, "first_id": begin, "last_id": end, "has_more": more})
 
 
 async def get_file(gateway: Gateway, request: HttpRequest) -> Json[FileFields]:

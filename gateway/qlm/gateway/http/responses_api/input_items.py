@@ -5,10 +5,10 @@ from typing import Final
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.shown import cut
-from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.responses_api import InputItemList
 from qlm.gateway.api.responses_api.input_items import input_items
-from qlm.gateway.http.files.common import page_limit, page_of
+from qlm.gateway.http.files.common import oldest_first, page_limit, page_of
 from qlm.gateway.http.keys.check import key_tenant
 from qlm.gateway.http.responses import Json
 from qlm.gateway.http.responses_api.shown import known_response
@@ -18,22 +18,19 @@ ITEMS_MAX: Final = 100
 """Items of one page."""
 
 ITEMS_DEFAULT: Final = 20
-_ORDERS: Final = ("desc", "asc")
 
 
 async def list_input_items(gateway: Gateway, request: HttpRequest) -> Json[InputItemList]:
     """Answer GET /v1/responses/{id}/input_items?after=&limit=&order=: the items of its input."""
     id, query = request.path_params["id"], request.query_params
     limit = page_limit(query.get("limit"), ITEMS_DEFAULT, ITEMS_MAX)
-    order = query.get("order", _ORDERS[0])
-    if order not in _ORDERS:
-        raise invalid("order", f"order is {shown(order)}; expected {' or '.join(_ORDERS)}")
+    in_order = oldest_first(query.get("order"))
     found = await known_response(gateway, id, key_tenant(request))
     if found.state.items is None:
         message = f"the input of response {cut(id)} was too large to be kept"
         raise ApiError(status=404, message=message, param="id", code="input_not_kept")
     items = input_items(found.metadata.id, found.state.items)
-    if order == "desc":
+    if not in_order:
         items.reverse()
     data, more = page_of(items, [each["id"] for each in items], query.get("after"), limit)
     first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)

@@ -147,6 +147,7 @@ async def test_the_first_id_stands_for_all(http: httpx.AsyncClient, cluster: Clu
     each = [(await http.get(f"/v1/requests/{id}{suffix}")).json() for suffix in (".1", ".2")]
     assert each[0]["response"]["choices"][0]["index"] == 1
     assert found["output_tokens"] == found["response"]["usage"]["completion_tokens"]
+    assert found["prompt_tokens"] == found["response"]["usage"]["prompt_tokens"]
     assert found["ended_s"] >= max(one["ended_s"] for one in each)
 
 

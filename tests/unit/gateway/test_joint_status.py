@@ -11,6 +11,7 @@ from qlm.gateway.sessions.families.joint_status import joint_status
 ENDED: dict[str, Any] = {
     "outcome": Outcome.STOP,
     "cancel_requested": False,
+    "prompt_tokens": 3,
     "output_tokens": 5,
     "first_token_s": 1.0,
     "ended_s": 2.0,
@@ -24,7 +25,7 @@ OVERDUE = {**RUNNING, "met": False, "late_by_s": 1.5}
 
 def joint(*members: dict[str, Any], shown: int = 0) -> dict[str, Any]:
     statuses = [cast("RequestStatus", each) for each in members]
-    return cast("dict[str, Any]", joint_status(statuses[shown], statuses))
+    return cast("dict[str, Any]", joint_status(statuses[shown], statuses, range(len(statuses))))
 
 
 @pytest.mark.parametrize(

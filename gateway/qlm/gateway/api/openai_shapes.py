@@ -134,12 +134,19 @@ def _text(
     }
 
 
+def first_of_each_prompt(family: Sequence[RequestMetadata]) -> Sequence[int]:
+    """Return the places of the first answer to each prompt among the answers to one request."""
+    extensions = family[0].extensions
+    per_prompt = (extensions.choices or 1) // (extensions.prompts or 1)
+    places: dict[int, int] = {}
+    for place, each in enumerate(family):
+        places.setdefault((each.extensions.choice or 0) // per_prompt, place)
+    return tuple(places.values())
+
+
 def family_usage(answers: Sequence[tuple[RequestMetadata, SendFinal]]) -> Usage:
     """Return the token counts of all answers to one request; each prompt counts once, as in vLLM."""
-    extensions = answers[0][0].extensions
-    per_prompt = (extensions.choices or 1) // (extensions.prompts or 1)
-    by_prompt = {(each[0].extensions.choice or 0) // per_prompt: each for each in reversed(answers)}
-    first_answers = by_prompt.values()
+    first_answers = [answers[place] for place in first_of_each_prompt([each for each, _ in answers])]
     prompt_tokens = sum(each.prompt_tokens for each, _ in first_answers)
     completion_tokens = sum(final.offset for _, final in answers)
     counts: Usage = {

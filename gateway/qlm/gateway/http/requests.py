@@ -11,7 +11,7 @@ from qlm.gateway.api.errors import ApiError, from_outcome, invalid, shown, unava
 from qlm.gateway.api.fields.requests import DeletedRequest, RequestAnswer, RequestStatus
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamForm, StreamShape
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, first_of_each_prompt
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
 from qlm.gateway.http.derendered import is_replayed, sink_of
@@ -99,7 +99,8 @@ def _joint_status(gateway: Gateway, shown: RequestRecord, members: Sequence[Requ
     status = _status(gateway, shown)
     if len(members) == 1:
         return cast("RequestAnswer", status)
-    return joint_status(status, [_status(gateway, each) for each in members])
+    prompts = first_of_each_prompt([each.metadata for each in members])
+    return joint_status(status, [_status(gateway, each) for each in members], prompts)
 
 
 def _status(gateway: Gateway, record: RequestRecord) -> RequestStatus:

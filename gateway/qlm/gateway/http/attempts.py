@@ -1,7 +1,8 @@
 """Calls that ask for an answer, as metrics and spans know them before they are requests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from starlette.requests import Request as HttpRequest
 
@@ -9,7 +10,7 @@ from qlm.domain.errors import QlmError
 from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from qlm.domain.request import AnswerKind
 from qlm.gateway.api.errors import ApiError, from_qlm
-from qlm.gateway.api.renamed import renamed
+from qlm.gateway.api.renamed import image_renamed, renamed
 from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.sessions.gateway import Gateway
 
@@ -34,3 +35,17 @@ def fields_renamed(names: Mapping[str, str]) -> Iterator[None]:
         yield
     except (ApiError, QlmError) as error:
         raise renamed(from_qlm(error) if isinstance(error, QlmError) else error, names) from error
+
+
+@contextmanager
+def images_renamed(chat: Mapping[str, Any], own: Iterable[str]) -> Iterator[None]:
+    """Let errors about images of a chat name them by their places in the body that became the chat.
+
+    Args:
+        chat: The body of the chat.
+        own: Places of the images of that body, in their order; looked at after an error only.
+    """
+    try:
+        yield
+    except ApiError as error:
+        raise image_renamed(error, chat["messages"], tuple(own)) from error

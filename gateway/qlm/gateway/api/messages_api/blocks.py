@@ -59,6 +59,22 @@ def as_blocks(content: object, where: str) -> Sequence[Mapping[str, Any]]:
     raise invalid(where, f"{where} is {shown(content)}; expected a text or a list of blocks")
 
 
+def image_places(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the places of the images of messages that `chat_messages` takes, in the order of its parts."""
+    for place, message in enumerate(messages):
+        if message["role"] == "user" and isinstance(message["content"], list):
+            yield from _image_places(message["content"], f"messages[{place}].content")
+
+
+def _image_places(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[str]:
+    for place, block in enumerate(blocks):
+        at = f"{where}[{place}]"
+        if block.get("type") == _IMAGE:
+            yield f"{at}.source.{'data' if block['source']['type'] == 'base64' else 'url'}"
+        elif block.get("type") == "tool_result" and isinstance(block.get("content"), list):
+            yield from _image_places(block["content"], f"{at}.content")
+
+
 def joined_text(blocks: Sequence[Mapping[str, Any]], where: str, kinds: str = "text") -> str:
     """Return the text of text blocks, joined by line feeds, as those of chats.
 

@@ -1,6 +1,6 @@
 """Input items of the Responses API, as messages of a chat."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from qlm.gateway.api.bodies.content_parts import OTHER_KINDS
@@ -103,6 +103,15 @@ def _text(content: object, where: str) -> str:
     if not isinstance(content, list):
         raise invalid(where, f"{where} is {shown(content)}; expected a text or a list of parts")
     return "\n".join(_part(each, f"{where}[{place}]") for place, each in enumerate(content))
+
+
+def image_places(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the places of the images of an input that `chat_messages` takes, in their order."""
+    for place, item in enumerate(items):
+        content = item.get("content")
+        for number, part in enumerate(content if isinstance(content, list) else ()):
+            if _is_image(part):
+                yield f"input[{place}].content[{number}].image_url"
 
 
 def _is_image(part: object) -> bool:

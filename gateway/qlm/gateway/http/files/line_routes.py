@@ -7,11 +7,12 @@ from typing import Any, Final
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.body import parse_response
 from qlm.gateway.api.responses_api.chat import NAMES, as_chat
+from qlm.gateway.api.responses_api.items import as_items, image_places
 from qlm.gateway.api.responses_api.state import state_of
 from qlm.gateway.api.schema import Body, parse_chat, parse_completion
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.line_routes import LineRoutes, PreparedLine
-from qlm.gateway.http.attempts import fields_renamed
+from qlm.gateway.http.attempts import fields_renamed, images_renamed
 from qlm.gateway.http.derendered import answer_of
 from qlm.gateway.http.responses_api.conversation import earlier_messages
 from qlm.gateway.http.responses_api.earlier import StopWaits
@@ -51,9 +52,10 @@ async def _prepare_response(
             state = state_of(body, plain)
             earlier = await earlier_messages(gateway, body.previous_response_id, tenant, waits)
             chat = as_chat(body, plain, earlier)
-            prepared = await gateway.intake.prepare(
-                parse_chat(chat), chat | {"response": plain}, headers, detached=True, identity=identity
-            )
+            with images_renamed(chat, image_places(as_items(body.input))):
+                prepared = await gateway.intake.prepare(
+                    parse_chat(chat), chat | {"response": plain}, headers, detached=True, identity=identity
+                )
         prepared = prepared_with(prepared, state)
     return PreparedLine(prepared, partial(answer_of_response, gateway, state))
 

@@ -13,6 +13,7 @@ from qlm.gateway.api.bodies.json_object import parse_json
 from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm, invalid, shown
 from qlm.gateway.api.fields.messages_api import TokenCount
 from qlm.gateway.api.lateness import lateness_headers
+from qlm.gateway.api.messages_api.blocks import image_places
 from qlm.gateway.api.messages_api.body import NEUTRAL, CountBody, MessagesBody, parse_count, parse_messages
 from qlm.gateway.api.messages_api.chat import NAMES, as_chat
 from qlm.gateway.api.messages_api.events import MessageEvents
@@ -22,7 +23,7 @@ from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.schema import parse_chat
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
-from qlm.gateway.http.attempts import attempt_of, fields_renamed
+from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
 from qlm.gateway.http.completions import lower_headers, read_body, stream_form
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
@@ -55,7 +56,8 @@ async def create_message(gateway: Gateway, request: HttpRequest) -> WholeAnswer 
             )
         chat = as_chat(body, plain)
         # Retries have to be equal as a whole.
-        prepared = await gateway.intake.prepare(parse_chat(chat), chat | {"message": plain}, headers)
+        with images_renamed(chat, image_places(body.messages)):
+            prepared = await gateway.intake.prepare(parse_chat(chat), chat | {"message": plain}, headers)
         attempt.id = prepared.metadata.id
         if body.stream:
             return await _stream(gateway, prepared, form, thinking=thinking)
@@ -68,10 +70,12 @@ async def count_tokens(gateway: Gateway, request: HttpRequest) -> Json[TokenCoun
     """Answer POST /v1/messages/count_tokens: the tokens of the prompt that a conversation makes."""
     with fields_renamed(NAMES):
         plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
-        chat = as_chat(parse_count(plain), plain)
+        counted = parse_count(plain)
+        chat = as_chat(counted, plain)
         body = parse_chat(chat)
         served = gateway.models.chosen(body.model)
-        rendered = await render(gateway.render_tiers, served.spec.id, body, chat)
+        with images_renamed(chat, image_places(counted.messages)):
+            rendered = await render(gateway.render_tiers, served.spec.id, body, chat)
         if rendered is not None:
             return Json({"input_tokens": len(rendered.prompt_ids)})
         return Json({"input_tokens": len(await gateway.encoder.encode(body, served.tokenizer))})

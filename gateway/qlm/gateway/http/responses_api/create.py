@@ -17,11 +17,12 @@ from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.responses_api.body import NEUTRAL, ResponseBody, parse_response
 from qlm.gateway.api.responses_api.chat import NAMES, as_chat
+from qlm.gateway.api.responses_api.items import as_items, image_places
 from qlm.gateway.api.responses_api.state import ResponseState, state_of
 from qlm.gateway.api.schema import ChatBody, parse_chat
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
-from qlm.gateway.http.attempts import attempt_of, fields_renamed
+from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
 from qlm.gateway.http.completions import default_form, lower_headers, read_body, stream_answer, stream_form
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
@@ -62,7 +63,10 @@ async def create_response(gateway: Gateway, request: HttpRequest) -> Created:
             body = await with_items(gateway, body, tenant, waits)
             earlier = await earlier_messages(gateway, body.previous_response_id, tenant, waits)
             chat = as_chat(body, plain, earlier)
-            made = await _prepare(gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form)
+            with images_renamed(chat, image_places(as_items(body.input))):
+                made = await _prepare(
+                    gateway, body, parse_chat(chat), chat | {"response": plain}, headers, form
+                )
         attempt.id = made.prepared.metadata.id
         return await made.answer(gateway, body, form)
 

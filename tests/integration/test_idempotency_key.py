@@ -152,3 +152,15 @@ async def test_who_waits_while_an_emptied_store_learns_of_the_other_body_first_g
 
 async def _is_empty(broker: Broker, queue: QueueName) -> bool:
     return await broker.depth(queue) == 0
+
+
+async def test_a_body_with_its_numbers_written_otherwise_is_the_same(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    url = await cluster.gateway()
+    bodies = ({"max_tokens": 5, "temperature": 1}, {"max_tokens": 5.0, "temperature": 1.0})
+    asked = [{"model": "emulated", "prompt": "Once", **each} for each in bodies]
+    first, again = [await http.post(f"{url}/v1/completions", json=each, headers=KEY) for each in asked]
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert again.json() == first.json()
+    assert len(cluster.agent.leased) == 1

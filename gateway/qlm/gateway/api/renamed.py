@@ -43,8 +43,10 @@ def image_renamed(error: ApiError, chat: Sequence[Mapping[str, Any]], own: Seque
         return error
     place = named[0] - (len(images) - len(own))
     if place < 0:
-        told = error.message.replace(error.param, "an image of the conversation of previous_response_id", 1)
-        return replace(error, message=told, param="previous_response_id")
+        message = error.message.replace(
+            error.param, "an image of the conversation of previous_response_id", 1
+        )
+        return replace(error, message=message, param="previous_response_id")
     return replace(error, message=error.message.replace(error.param, own[place], 1), param=own[place])
 
 

@@ -1,7 +1,7 @@
 """Idempotency-Key: a retry finds the request of an earlier attempt, on any gateway."""
 
 import hashlib
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -9,6 +9,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.gateway.api.bodies.parts import integer_of
 from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
 from qlm.gateway.sessions.families.members import stored_members
 
@@ -22,8 +23,25 @@ KEY_EXHAUSTED: Final = "idempotency_key_exhausted"
 """Code of the error for a key whose attempts are used up."""
 
 
+class BodyDigests(NamedTuple):
+    """Digests of a body that comes with a key.
+
+    Attributes:
+        kept: Its fingerprint, which its request keeps.
+        as_written: That of versions for which 5 and 5.0 differ; empty without a key.
+    """
+
+    kept: str = ""
+    as_written: str = ""
+
+
+def digests_of(body: dict[str, Any]) -> BodyDigests:
+    """Return the digests of a body."""
+    return BodyDigests(fingerprint(body), _digest(body))
+
+
 async def find_earlier(
-    store: GatewayStore, tenant: str, key: str, digest: str
+    store: GatewayStore, tenant: str, key: str, digests: BodyDigests
 ) -> tuple[RequestId, RequestRecord | None]:
     """Return the request of a key, or the id for a new one.
 
@@ -42,7 +60,7 @@ async def find_earlier(
         record = await store.record(id)
         if record is None:
             return id, None
-        check_same_body(key, record.metadata, digest)
+        check_same_body(key, record.metadata, digests)
         if record.erased:
             raise _erased(key)
         if not await _is_to_be_tried_again(store, record):
@@ -68,13 +86,13 @@ async def _is_to_be_tried_again(store: GatewayStore, record: RequestRecord) -> b
     return not all(outcome.ok for outcome in outcomes)
 
 
-def check_same_body(key: str, metadata: RequestMetadata, digest: str) -> None:
-    """Compare a body's digest with that of the request that the key named before.
+def check_same_body(key: str, metadata: RequestMetadata, digests: BodyDigests) -> None:
+    """Compare a body's digests with that of the request that the key named before.
 
     Raises:
         ApiError: They differ.
     """
-    if metadata.fingerprint != digest:
+    if metadata.fingerprint not in digests:
         raise key_reused(f"{KEY_HEADER} is {shown(key)}, which")
 
 
@@ -103,6 +121,24 @@ def keyed_id(tenant: str, key: str, attempt: int) -> RequestId:
 
 
 def fingerprint(body: dict[str, Any]) -> str:
-    """Return a digest of a body that does not depend on the order of its fields."""
+    """Return a digest of a body that depends neither on the order of its fields nor on the form of numbers.
+
+    JSON has one kind of numbers: 5 and 5.0 are equal, and clients in JavaScript can write the first alone.
+    """
+    return _digest(_in_one_form(body))
+
+
+def _in_one_form(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _in_one_form(each) for name, each in value.items()}
+        case list():  # of token ids, perhaps many
+            return [each if type(each) is int else _in_one_form(each) for each in value]
+        case float():
+            return integer_of(value)
+    return value
+
+
+def _digest(body: Any) -> str:
     plain = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(plain, digest_size=16).hexdigest()

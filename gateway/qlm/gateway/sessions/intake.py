@@ -26,7 +26,14 @@ from qlm.gateway.render.rendering import RenderTiers, render
 from qlm.gateway.sessions.families.beside import ALONE, Beside, with_beside
 from qlm.gateway.sessions.families.members import answers_wanted
 from qlm.gateway.sessions.hub import Hub
-from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
+from qlm.gateway.sessions.idempotency import (
+    KEY_HEADER,
+    BodyDigests,
+    check_same_body,
+    digests_of,
+    find_earlier,
+    fingerprint,
+)
 from qlm.gateway.sessions.load.admitting import Admitting
 from qlm.gateway.sessions.load.load_watch import LoadWatch
 from qlm.gateway.sessions.publisher import Publisher
@@ -136,7 +143,7 @@ class Intake:
         """
         if (key := headers.get(KEY_HEADER)) is None:
             return None
-        _, found = await find_earlier(self._store, tenant(body, headers), key, fingerprint(identity))
+        _, found = await find_earlier(self._store, tenant(body, headers), key, digests_of(identity))
         if found is None:
             return None
         grace_s = self._grace_s(body, returns=True)
@@ -174,10 +181,10 @@ class Intake:
         served = self._models.chosen(body.model)
         key = headers.get(KEY_HEADER)
         grace_s = self._grace_s(body, returns=returns or key is not None)
-        id, digest = self._new_id(), ""
+        id, digests = self._new_id(), BodyDigests()
         if key is not None:
-            digest = fingerprint(plain if identity is None else identity)
-            id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
+            digests = digests_of(plain if identity is None else identity)
+            id, found = await find_earlier(self._store, tenant(body, headers), key, digests)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
         self._admitting.check_load()  # before work that may be large
@@ -186,13 +193,13 @@ class Intake:
             prompt_ids = await self._encoder.encode(body, served.tokenizer)
         else:
             prompt_ids = rendered.prompt_ids
-        if (twin := self._twin(key, id, digest, grace_s)) is not None:
+        if (twin := self._twin(key, id, digests, grace_s)) is not None:
             return twin
         arrival = Arrival(
             id=id,
             headers=headers,
             now_ns=now_ns,
-            fingerprint=digest,
+            fingerprint=digests.kept,
             detached=detached,
             default_slo=default_slo,
             task=self._task_call(body, headers, served.spec.id, now_ns),
@@ -204,7 +211,7 @@ class Intake:
         if beside is not ALONE:
             metadata = with_beside(metadata, beside)
         looked = await self._admitting.looked_again(metadata, beside)
-        if looked and (twin := self._twin(key, id, digest, grace_s)) is not None:
+        if looked and (twin := self._twin(key, id, digests, grace_s)) is not None:
             return twin
         self._admitting.admit(metadata, beside)
         request, media = with_prompt(metadata, prompt_ids), b"" if rendered is None else rendered.media
@@ -302,14 +309,14 @@ class Intake:
             metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=counts_in_metrics
         )
 
-    def _twin(self, key: str | None, id: RequestId, digest: str, grace_s: float) -> Prepared | None:
+    def _twin(self, key: str | None, id: RequestId, digests: BodyDigests, grace_s: float) -> Prepared | None:
         """Return a concurrent attempt with the same key that has not reached the store yet.
 
         From its last call to `Hub.subscribe` nothing is awaited, so no third attempt can come between.
         """
         if key is None or (twin := self._hub.metadata_of(id)) is None:
             return None
-        check_same_body(key, twin, digest)
+        check_same_body(key, twin, digests)
         return Prepared(metadata=twin, request=None, grace_s=grace_s)
 
     def _task_call(

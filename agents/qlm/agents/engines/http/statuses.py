@@ -40,11 +40,11 @@ class StatusError(EngineUnavailableError):
 
 def error_of(status: int, body: bytes) -> EngineRefusedError | StatusError:
     """Return the error that an answer with another status than 200 means."""
-    message = f"the engine answered {status}: {_told(body)[:_SHOWN_MAX]}"
+    message = f"the engine answered {status}: {_words_of(body)[:_SHOWN_MAX]}"
     return EngineRefusedError(message) if status in FAULTS_OF_REQUESTS else StatusError(status, message)
 
 
-def _told(body: bytes) -> str:
+def _words_of(body: bytes) -> str:
     """Return the words of an error in OpenAI's form, or that of FastAPI; another body as it is."""
     try:
         plain: Any = orjson.loads(body)

@@ -20,13 +20,14 @@ _EXACT_MAX: Final = 2**53
 """Largest number up to which all whole numbers are floats."""
 
 
-def _integer_of(value: object) -> object:
+def integer_of(value: object) -> object:
+    """Return a number that is whole as an integer, and anything else as it is."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_MAX:
         return int(value)
     return value
 
 
-Integral = BeforeValidator(_integer_of)
+Integral = BeforeValidator(integer_of)
 """Takes 5.0 for 5, as vLLM does: JSON has one kind of numbers, and some clients write all of them so."""
 
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]

@@ -266,6 +266,23 @@ async def test_what_is_wrong_is_refused_by_name_in_anthropics_shape(
             "param": "model",
             "code": "model_not_found",
         },
-        "request_id": None,
+        "request_id": caught.value.request_id,
     }
     assert await cluster.broker.queues() == []
+
+
+async def test_every_error_has_the_id_of_its_headers(
+    http: httpx.AsyncClient, client: anthropic.AsyncAnthropic
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        await client.messages.create(**ASKED | {"max_tokens": 0})
+    assert caught.value.request_id
+    errors = [
+        await http.post("/v1/messages", json=ASKED | {"max_tokens": 0}),
+        await http.post("/v1/messages/count_tokens", json={"model": "unknown", "messages": []}),
+        await http.post("/v1/messages", content=b"{}", headers={"content-type": "text/plain"}),
+    ]
+    assert [each.status_code for each in errors] == [400, 400, 415]
+    for each in errors:
+        id = each.json()["request_id"]
+        assert id and id == each.headers["x-request-id"] == each.headers["request-id"]

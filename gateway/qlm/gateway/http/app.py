@@ -122,7 +122,8 @@ def app_of(
         admin_url: Where the gateway serves operators; None if nowhere.
     """
     rules = rules or AccessRules()
-    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused, answer=_error_of)]
+    answer = partial(_error_of, gateway)
+    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused, answer=answer)]
     if rules.origins:
         chain.append(
             Middleware(
@@ -143,7 +144,7 @@ def app_of(
                 clock=gateway.clock,
                 count=gateway.metrics.refused,
                 anyone=anyone,
-                answer=_error_of,
+                answer=answer,
             )
         )
     app = _app(gateway, rules, PUBLIC_ROUTES, chain, lifespan)
@@ -153,9 +154,9 @@ def app_of(
     return app
 
 
-def _error_of(path: str, error: ApiError) -> Response:
+def _error_of(gateway: Gateway, path: str, error: ApiError) -> Response:
     """Return the answer for an error, in the form of the API that the path belongs to."""
-    return message_error(error) if path.startswith(MESSAGES) else error_answer(error)
+    return message_error(error, gateway.new_id()) if path.startswith(MESSAGES) else error_answer(error)
 
 
 def admin_app_of(
@@ -177,7 +178,7 @@ def admin_app_of(
         Guard,
         rules=rules,
         count=gateway.metrics.refused,
-        answer=_error_of,
+        answer=partial(_error_of, gateway),
         anyone=_PROBES | {path for _, path, _ in ADMIN_DOCUMENT_ROUTES},
         not_operator=not_operator,
         page=frozenset() if explain is None else open_paths(),
@@ -244,7 +245,7 @@ class RequestIds:
             if begun:
                 scope[BODY].cut()
             else:
-                answer = _error_of(scope["path"], failure)
+                answer = _error_of(self._gateway, scope["path"], failure)
                 answer.headers.update(headers_for_page(scope, self._rules))
                 await answer(scope, receive, send)
 
@@ -271,7 +272,7 @@ async def _http_error(request: HttpRequest, error: Exception) -> Response:
     kind = "not_found" if error.status_code == 404 else "method_not_allowed"
     allow = {} if error.status_code == 404 else {"allow": ", ".join(sorted(_methods(request)))}
     refusal = ApiError(status=error.status_code, message=message, code=kind, headers=allow)
-    return _error_of(request.url.path, refusal)
+    return _error_of(request.app.state.gateway, request.url.path, refusal)
 
 
 def _methods(request: HttpRequest) -> set[str]:

@@ -1,6 +1,5 @@
 """POST /v1/messages and /v1/messages/count_tokens."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
 from qlm.gateway.http.completions import lower_headers, read_body, stream_form
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
-from qlm.gateway.http.messages_api.errors import error_answer, in_its_shape
+from qlm.gateway.http.messages_api.errors import error_answer, id_headers, in_its_shape
 from qlm.gateway.http.opened import OpenedSink
 from qlm.gateway.http.responses import Json, StreamAnswer, WholeAnswer
 from qlm.gateway.http.responses_api.shown import message_of
@@ -108,7 +107,7 @@ async def _stream(gateway: Gateway, prepared: Prepared, form: StreamForm, *, thi
     open_streams = gateway.metrics.open_streams
     open_streams.inc()
     return StreamAnswer(
-        *(sink, partial(gateway.hub.detach, subscription), open_streams.dec, _headers(metadata)),
+        *(sink, partial(gateway.hub.detach, subscription), open_streams.dec, id_headers(metadata.id)),
         refused=partial(error_answer, request_id=metadata.id),
     )
 
@@ -117,15 +116,10 @@ async def _whole(gateway: Gateway, prepared: Prepared, *, thinking: bool) -> Who
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
     return WholeAnswer(
-        *(sink, partial(gateway.hub.detach, subscription), _headers(metadata)),
+        *(sink, partial(gateway.hub.detach, subscription), id_headers(metadata.id)),
         partial(_render, gateway, metadata, thinking),
         refused=partial(error_answer, request_id=metadata.id),
     )
-
-
-def _headers(metadata: RequestMetadata) -> Mapping[str, str]:
-    # Anthropic's clients read the former, all others the latter.
-    return {"request-id": metadata.id, "x-request-id": metadata.id}
 
 
 async def _render(gateway: Gateway, metadata: RequestMetadata, thinking: bool, final: SendFinal) -> Response:

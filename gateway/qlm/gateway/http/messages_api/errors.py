@@ -1,6 +1,6 @@
 """Errors of routes of Anthropic's API, in its shape."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Final, TypeVar
 
@@ -20,9 +20,16 @@ R = TypeVar("R", bound=Response)
 Handler = Callable[[Gateway, HttpRequest], Awaitable[R]]
 
 
-def error_answer(error: ApiError, request_id: str | None = None) -> Response:
-    """Return the answer for an error."""
-    return Json(error_object(error, request_id), error.headers, error.status)
+def error_answer(error: ApiError, request_id: str) -> Response:
+    """Return the answer for an error; an id that the error has already wins."""
+    headers = {**id_headers(request_id), **error.headers}
+    id = headers["x-request-id"]
+    return Json(error_object(error, id), {**headers, "request-id": id}, error.status)
+
+
+def id_headers(request_id: str) -> Mapping[str, str]:
+    """Return the headers that name a request: Anthropic's clients read the first, all others the second."""
+    return {"request-id": request_id, "x-request-id": request_id}
 
 
 def in_its_shape(handler: Handler[R]) -> Handler[R | Response]:
@@ -33,8 +40,8 @@ def in_its_shape(handler: Handler[R]) -> Handler[R | Response]:
         try:
             return await handler(gateway, request)
         except ApiError as error:
-            return error_answer(error)
+            return error_answer(error, gateway.new_id())
         except QlmError as error:
-            return error_answer(from_qlm(error))
+            return error_answer(from_qlm(error), gateway.new_id())
 
     return shaped

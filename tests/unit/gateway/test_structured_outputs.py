@@ -8,7 +8,9 @@ import pytest
 
 from qlm.gateway.api.bodies.constraints import completion_grammar
 from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.renamed import renamed
 from qlm.gateway.api.responses_api.body import parse_response
+from qlm.gateway.api.responses_api.chat import NAMES, as_chat
 from qlm.gateway.api.schema import parse_chat, parse_completion
 
 Parse = Callable[[dict[str, Any]], object]
@@ -64,6 +66,19 @@ def test_two_fields_cannot_both_constrain_an_answer(kind: str) -> None:
         parse({**body, **both})
     assert caught.value.param == "structured_outputs"
     assert "none beside response_format" in caught.value.message
+
+
+def test_an_error_of_a_response_has_its_names_for_both() -> None:
+    own = {
+        "input": "Hi",
+        "text": {"format": {"type": "json_object"}},
+        "structured_outputs": {"choice": ["a"]},
+    }
+    with pytest.raises(ApiError) as caught:
+        parse_chat(as_chat(parse_response(own), own, ()))
+    error = renamed(caught.value, NAMES)
+    assert error.param == "structured_outputs"
+    assert "none beside text.format" in error.message
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ NAMES: Final[Mapping[str, str]] = {
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
+    "structured_outputs": "structured_outputs",
 }
 """Names of fields of a chat in a response."""
 

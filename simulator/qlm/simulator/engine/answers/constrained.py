@@ -118,7 +118,7 @@ class _Example:
         self._room -= size
         if self._room < 0:
             expected = f"a schema whose answers may have at most {_SIZE_MAX} values and letters"
-            raise InvalidValueError("structured_outputs.json", "larger", expected)
+            raise InvalidValueError("structured_outputs.json", self._document, expected)
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

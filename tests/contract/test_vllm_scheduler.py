@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from qlm.agents.batching.sent_objective import Objective
-from qlm.agents.engines.command import offloading
 from qlm.agents.engines.scheduler_path import scheduler_path
+from qlm.agents.vllm_offloading.settings import offloading
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.cli.config.settings import parse_config
 from qlm.cli.runtime.engines import model_host

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import qlm.agents
 from qlm.agents.engines.adapters import SLOTS_MAX, Adapter
 from qlm.agents.engines.command import (
     EmulateSettings,
@@ -26,6 +27,18 @@ def test_kv_blocks_are_offloaded_with_answers_and_a_failed_load_is_computed() ->
     assert given["kv_load_failure_policy"] == "recompute"
     assert given["kv_connector_extra_config"] == {"cpu_bytes_to_use": 2**30, "offload_prompt_only": False}
     assert "--kv-transfer-config" not in vllm_command(replace(settings, host_kv_bytes=0)).argv
+
+
+def test_beside_qlms_scheduler_blocks_of_ended_requests_are_dropped_first(tmp_path: Path) -> None:
+    scheduling = VllmScheduling(settings=SchedulerSettings("unified"), import_path=tmp_path)
+    settings = VllmSettings(
+        model="/nowhere", served_model_name="m", port=8100, host_kv_bytes=2**30, scheduling=scheduling
+    )
+    argv = vllm_command(settings).argv
+    extra = json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector_extra_config"]
+    module = Path(*extra["cache_policy_module_path"].split(".")[2:]).with_suffix(".py")
+    text = Path(qlm.agents.__path__[0], module).read_text("utf-8")
+    assert f"class {extra['eviction_policy']}(" in text
 
 
 def test_vllm_reads_the_end_tokens_that_the_gateway_reads() -> None:

@@ -55,6 +55,13 @@ def run_out(engine: BatchingEngine, now_ns: int = 0) -> int:
     return now_ns
 
 
+def one_iteration(engine: BatchingEngine, now_ns: int) -> int:
+    run = engine.plan(now_ns, 1)
+    assert run is not None
+    engine.commit(run.iterations)
+    return run.end_ns(run.iterations)
+
+
 def fill_with(engine: BatchingEngine, now_ns: int) -> int:
     """Use all blocks of the accelerator for something else."""
     engine.add(call("other", 9, 119, 1), now_ns)
@@ -169,6 +176,40 @@ def test_the_host_cache_forgets_what_was_used_longest_ago() -> None:
     assert (cache.load([3, 4], 100), cache.load([1], 105), cache.load([1], 500)) == (120, 130, 510)
 
 
+def test_blocks_of_ended_requests_go_first_the_last_of_a_text_before_its_head() -> None:
+    cache = HostCache(host_bytes=60, block_bytes=10, bytes_per_s=1e9)
+    cache.store([1, 2])
+    cache.store([3, 4, 5, 6])
+    cache.end([3, 4, 5, 6], shared=False)
+    cache.store([7, 8])
+    assert [cache.cached([digest]) for digest in range(1, 9)] == [1, 1, 1, 1, 0, 0, 1, 1]
+    cache.load([3], 0)
+    cache.store([9, 10])
+    there = [digest for digest in range(1, 11) if cache.cached([digest])]
+    assert there == [2, 3, 7, 8, 9, 10], "3 is in use again"
+    assert len(cache) == cache.blocks_max
+
+
+def test_what_a_policy_preempts_is_kept_before_what_has_ended() -> None:
+    class First:
+        """The first request yields to all that come later."""
+
+        def decide(self, view: View) -> Decision:
+            return Decision(run=(max(view.ids),))
+
+        def room(self, view: View) -> int:
+            return 4
+
+    engine = make_engine(host_blocks=20, policy=First())
+    engine.add(call("a", 1, 60, 50), 0)
+    now_ns = one_iteration(engine, 0)
+    for number in range(8):
+        engine.add(call(f"b{number}", 10 + number, 60, 1), now_ns)
+        now_ns = one_iteration(engine, now_ns)
+    run_out(engine, now_ns)
+    assert engine.counters.reloaded_tokens == 56, "its whole blocks, past 64 blocks of others"
+
+
 def test_one_direction_of_the_link_waits_for_the_other_where_they_do_not_overlap() -> None:
     both, one = (
         HostCache(
@@ -244,13 +285,16 @@ def test_copies_that_are_recounted_are_those_in_the_cache(seed: int) -> None:
     known = [NO_COPIES] * len(texts)
     for _ in range(400):
         text = draw.choice(texts)
-        match draw.choice(("store", "load", "clear", "look", "look")):
+        match draw.choice(("store", "load", "clear", "end", "look", "look")):
             case "store":
                 cache.store(text[: draw.randint(1, 6)])
             case "load":
                 cache.load(text[: cache.cached(text)], 0)
             case "clear" if draw.random() < 0.05:
                 cache.clear()
+            case "end":
+                cache.end(text, shared=text[0] < 20)
+                known[texts.index(text)] = NO_COPIES
             case _:
                 at = texts.index(text)
                 known[at] = cache.recounted(known[at], text)

@@ -1,6 +1,5 @@
 """Command lines of engines: real and emulated vLLM."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from qlm.agents.engines.adapters import Adapter, lora_arguments
+from qlm.agents.vllm_offloading.settings import offloading
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.domain.errors import InvalidValueError
 
@@ -112,7 +112,11 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--dtype": settings.dtype,
         "--generation-config": None if settings.generation_config == "auto" else settings.generation_config,
         "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
-        "--kv-transfer-config": offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
+        "--kv-transfer-config": offloading(
+            settings.host_kv_bytes, ended_first=settings.scheduling is not None
+        )
+        if settings.host_kv_bytes
+        else None,
     }
     switch = "--enforce-eager" if settings.cpu else "--enable-sleep-mode"
     argv = [
@@ -143,20 +147,6 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
 
 def _sets_parallelism(extra: Sequence[str]) -> bool:
     return any(word.partition("=")[0] in _PARALLELISM for word in extra)
-
-
-def offloading(size_bytes: int) -> str:
-    """Return the `--kv-transfer-config` of vLLM 0.32 for so many bytes of KV blocks in host memory."""
-    # Two settings differ from the connector's defaults: it would offload prompts only, so that the output of
-    # a resumed request would be recomputed, and a failed load would fail its request.
-    return json.dumps(
-        {
-            "kv_connector": "OffloadingConnector",
-            "kv_role": "kv_both",
-            "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"cpu_bytes_to_use": size_bytes, "offload_prompt_only": False},
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,9 @@ class Copies(NamedTuple):
 
 NO_COPIES: Final = Copies(0, 0)
 
+_OF_NOBODY: Final = -1
+"""Use of a block that no open request has counted: when it is dropped, what they counted is still there."""
+
 
 class HostCache:
     """Copies of full KV blocks in host memory, as in vLLM's native offloading connector.
@@ -50,12 +53,15 @@ class HostCache:
     through is in the cache at once: no engine of the shipped profiles fills blocks at more than half of the
     bandwidth, so that no queue of writes builds up whose order could matter.
 
-    Uses are numbered, and the block whose last use is the oldest is dropped first.
+    Blocks of ended requests are dropped before those of requests that will need theirs again, if a batch
+    policy says which have ended (`agents.vllm_offloading`). Among equals the block whose last use is the
+    oldest goes first; uses are numbered.
 
     Attributes:
         blocks_max: Blocks for which it has room; 0 if it is switched off.
         offloading: Rules of copying.
-        dropped: The last use of the block that was dropped last; -1 before the first one.
+        dropped: The latest of the last uses of blocks that were dropped and that an open request may have
+            counted; -1 before the first one.
         load_free_ns: When all loads that were started have ended.
         write_free_ns: When all writes have ended that something may wait for.
     """
@@ -64,6 +70,7 @@ class HostCache:
         "_block_bytes",
         "_bytes_per_s",
         "_content",
+        "_ended",
         "_unwritten",
         "_uses",
         "blocks_max",
@@ -88,7 +95,8 @@ class HostCache:
         self.offloading = offloading
         self._block_bytes = block_bytes
         self._bytes_per_s = bytes_per_s
-        self._content: OrderedDict[int, int] = OrderedDict()
+        self._content: OrderedDict[int, int] = OrderedDict()  # last use by digest, the oldest first
+        self._ended: OrderedDict[int, int] = OrderedDict()  # the same of ended requests
         self._unwritten: deque[tuple[int, int]] = deque()
         self._uses = 0
         self.dropped = -1
@@ -107,12 +115,12 @@ class HostCache:
         )
 
     def __len__(self) -> int:
-        return len(self._content)
+        return len(self._content) + len(self._ended)
 
     def cached(self, digests: Sequence[int]) -> int:
         """Count the leading blocks, named by digest, that are in the cache."""
         for count, digest in enumerate(digests):
-            if digest not in self._content:
+            if digest not in self._content and digest not in self._ended:
                 return count
         return len(digests)
 
@@ -121,7 +129,7 @@ class HostCache:
         count, oldest = known if known.oldest > self.dropped else Copies(0, self._uses)
         for digest in digests[count:]:
             use = self._content.get(digest)
-            if use is None:
+            if use is None and (use := self._ended.get(digest)) is None:
                 break
             count, oldest = count + 1, min(oldest, use)
         return Copies(count, oldest)
@@ -143,18 +151,34 @@ class HostCache:
             self.write_free_ns = begin_ns + self._takes_ns(blocks)
 
     def store(self, digests: Iterable[int]) -> int:
-        """Mark blocks as used, and add missing ones; return their number."""
-        copied, content = 0, self._content
+        """Mark blocks of open requests as used, and add missing ones; return their number."""
+        copied, content, ended = 0, self._content, self._ended
         for digest in digests:
+            if digest in ended:
+                continue  # until it is loaded, as in vLLM
             if digest in content:
                 content.move_to_end(digest)
             else:
-                if len(content) == self.blocks_max:
-                    _, self.dropped = content.popitem(last=False)
+                if len(content) + len(ended) == self.blocks_max:
+                    _, use = (ended or content).popitem(last=False)
+                    self.dropped = max(self.dropped, use)
                 copied += 1
             content[digest] = self._uses
             self._uses += 1
         return copied
+
+    def end(self, digests: Sequence[int], *, shared: bool) -> None:
+        """Let the blocks of an ended request go before those of open ones, its last block first.
+
+        Args:
+            digests: Its full blocks.
+            shared: Other requests may have the same blocks.
+        """
+        for digest in reversed(digests):
+            if digest in self._ended:
+                self._ended.move_to_end(digest)
+            elif (use := self._content.pop(digest, None)) is not None:
+                self._ended[digest] = use if shared else _OF_NOBODY
 
     def load(self, digests: Sequence[int], now_ns: int) -> int:
         """Start to load blocks, all of which must be in the cache; return the end of the load, ns.
@@ -165,8 +189,9 @@ class HostCache:
         """
         content = self._content
         for digest in digests:
-            content.move_to_end(digest)
+            self._ended.pop(digest, None)
             content[digest] = self._uses
+            content.move_to_end(digest)
             self._uses += 1
         self.write_until(now_ns)
         begin_ns = max(now_ns, self.load_free_ns)
@@ -181,6 +206,7 @@ class HostCache:
     def clear(self) -> None:
         """Clear the cache and the link."""
         self._content.clear()
+        self._ended.clear()
         self._unwritten.clear()
         self.dropped = self._uses
         self._uses += 1

@@ -130,6 +130,12 @@ class KvCache:
         written_ns = self._leaving[0][0]
         return written_ns if loaded_ns is None else min(loaded_ns, written_ns)
 
+    def end(self, sequence: Sequence) -> None:
+        """Let the copies of an ended request go before those of open ones."""
+        if self.host.blocks_max:
+            full = sequence.tokens // self.block_tokens
+            self.host.end(sequence.generation.digests[:full], shared=sequence.generation.shared)
+
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence; their content stays findable."""
         if sequence.private:

@@ -91,12 +91,14 @@ class PolicyHost:
     def aborted(self, sequence: Sequence) -> None:
         """Note the abort of a request."""
         self._flush()
+        self._cache.end(sequence)
         self._table.remove(sequence)
         self._changed = True
 
     def ended(self, sequence: Sequence, now_ns: int) -> None:
         """Note the end of a request."""
         self._flush()
+        self._cache.end(sequence)
         table, row = self._table, sequence.row
         answer = int(table.readers.tokens[row])
         self._meter.ended(answer, table.seconds(now_ns) - float(table.arrival_s[row]))

@@ -21,7 +21,7 @@ from qlm.agents.batching.policies.unified.order import (
 )
 from qlm.agents.batching.policies.unified.policy import Unified
 from qlm.agents.batching.policies.unified.prices import prices
-from qlm.agents.batching.policies.unified.turns import TURNS_SHARE, spare, urgent
+from qlm.agents.batching.policies.unified.turns import LOADING_SHARE, SPARE_S, TURNS_SHARE, spare, urgent
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place, View
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_drawn import views
@@ -158,10 +158,25 @@ def test_spare_is_who_has_read_enough_for_a_round_of_all_loads() -> None:
         Row("batch", Place.INSIDE, prompt=9_000),
     ]
     seen = view(*rows, machine=SLOPED)
-    needs, takes_s = demands(seen), loads(seen).takes_s
+    needs, load = demands(seen), loads(seen)
     part = np.isfinite(needs.slack_s)
-    # Loads of the members: 102 ms, so a round takes 0.51 s.
-    assert spare(seen, needs, part, takes_s, capacity=0.0).tolist() == [True] + 4 * [False]
+    # Texts of the members: 102 ms, so a round takes 0.51 s.
+    assert spare(seen, needs, part, load, capacity=0.0).tolist() == [True] + 4 * [False]
+
+
+def test_rounds_of_loaded_texts_are_longer_than_their_loads_alone_would_make_them() -> None:
+    rows = [
+        reader("rich", 3.0, Place.INSIDE, prompt=480, host_tokens=496),
+        reader("poor", 2.0, Place.INSIDE, prompt=480, host_tokens=496),
+    ]
+    seen = view(*rows, machine=SLOPED._replace(host_blocks=1000, link_bytes_per_s=1e10))
+    needs, load = demands(seen), loads(seen)
+    assert not load.computed.any()
+    round_s = float(load.takes_s.sum()) / LOADING_SHARE
+    assert SPARE_S < SPARE_S + round_s < 3.0
+    assert spare(seen, needs, np.ones(2, np.bool_), load, capacity=0.0).tolist() == [True, False]
+    seen = seen._replace(read_end_s=seen.now_s + SPARE_S + round_s * np.array([0.99, 1.01]))
+    assert spare(seen, demands(seen), np.ones(2, np.bool_), load, 0.0).tolist() == [False, True]
 
 
 def test_while_the_capacity_has_room_spare_is_who_has_read_enough_for_the_loads_of_who_has_begun() -> None:
@@ -173,12 +188,12 @@ def test_while_the_capacity_has_room_spare_is_who_has_read_enough_for_the_loads_
         reader("new, too", 0.5, generated=0, read_end_s=None, prompt=5_000),
     ]
     seen = view(*rows, machine=SLOPED)
-    needs, takes_s = demands(seen), loads(seen).takes_s
+    needs, load = demands(seen), loads(seen)
     part, pace = np.isfinite(needs.slack_s), float(needs.pace.sum())
-    # Loads of who has begun, and one more: 52 ms, so a round takes 0.26 s; with the new ones 5.5 s.
+    # Texts of who has begun, and one more: 52 ms, so a round takes 0.26 s; with the new ones 5.5 s.
     enough = pace / TURNS_SHARE
-    assert spare(seen, needs, part, takes_s, enough + 0.1).tolist() == [True] + 4 * [False]
-    assert not spare(seen, needs, part, takes_s, enough - 0.1).any()
+    assert spare(seen, needs, part, load, enough + 0.1).tolist() == [True] + 4 * [False]
+    assert not spare(seen, needs, part, load, enough - 0.1).any()
 
 
 def test_a_reader_yields_after_ten_seconds_and_comes_back_into_free_capacity() -> None:
@@ -229,8 +244,8 @@ def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
     seen = view(*rows)
     needs = demands(seen)
     part = np.isfinite(needs.slack_s)
-    takes_s = loads(seen).takes_s
-    due, waits = urgent(seen, needs, part, takes_s, 0.0), spare(seen, needs, part, takes_s, 0.0)
+    load = loads(seen)
+    due, waits = urgent(seen, needs, part, load.takes_s, 0.0), spare(seen, needs, part, load, 0.0)
     stage = stages(seen, needs, part, due, waits)
     names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs))]
     assert names == [
@@ -272,7 +287,7 @@ def stages_of(seen: View) -> dict[str, int]:
     needs, load = demands(seen), loads(seen)
     part = members(seen, needs, capacity(seen), inf)
     due = urgent(seen, needs, part, load.takes_s, link_wait_s(seen))
-    found = stages(seen, needs, part, due, spare(seen, needs, part, load.takes_s, capacity(seen)))
+    found = stages(seen, needs, part, due, spare(seen, needs, part, load, capacity(seen)))
     return dict(zip(seen.ids, found.tolist(), strict=True))
 
 

@@ -18,10 +18,12 @@ class Loads(NamedTuple):
 
     Attributes:
         takes_s: Time to bring its KV cache back, were it preempted now.
+        computed: It would be computed again. Else it is loaded, while the batch goes on.
         recomputes: To compute it again is faster than to load what host memory has of it.
     """
 
     takes_s: Floats
+    computed: Flags
     recomputes: Flags
 
 
@@ -33,7 +35,8 @@ def loads(view: View) -> Loads:
     copied = view.host_tokens > 0
     moved = np.where(copied, view.host_tokens * link_s, 0.0) if np.isfinite(link_s) else np.inf
     loaded_s = np.where(copied, moved + (view.tokens - view.host_tokens) * token_s, computed_s)
-    return Loads(np.minimum(loaded_s, computed_s), copied & (computed_s < loaded_s))
+    recomputes = copied & (computed_s < loaded_s)
+    return Loads(np.minimum(loaded_s, computed_s), ~copied | recomputes, recomputes)
 
 
 def link_wait_s(view: View) -> float:

@@ -90,7 +90,7 @@ class Unified:
         tokens_per_s = capacity(view)
         part = members(view, needs, tokens_per_s, self._admission_share)
         due = urgent(view, needs, part, load.takes_s, link_wait_s(view))
-        waits = spare(view, needs, part, load.takes_s, tokens_per_s)
+        waits = spare(view, needs, part, load, tokens_per_s)
         stage = stages(view, needs, part, due, waits)
         return stage, ordered(view, needs, stage, prices(view, needs))
 

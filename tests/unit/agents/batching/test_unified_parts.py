@@ -37,7 +37,7 @@ def test_every_objective_becomes_slack_and_pace() -> None:
     seen = view(
         Row("new reader", arrival_s=3.0, rate=5.0, ttft_s=1.0),
         Row("reader", arrival_s=3.0, rate=5.0, ttft_s=1.0, generated=4, read_end_s=7.5, late_s=0.25),
-        # 300 tokens, two deviations above the mean, take 6 s; the pace is for 150.
+        # 500 tokens, four deviations above the mean, take 10 s; the pace is for 150.
         Row("deadline", deadline_s=20.0),
         Row("new first token", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5),
         Row("answered", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5, generated=1, read_end_s=4.0),
@@ -45,7 +45,7 @@ def test_every_objective_becomes_slack_and_pace() -> None:
         now_s=5.0,
     )
     needs = demands(seen)
-    np.testing.assert_allclose(needs.slack_s, [-1.0, 2.5, 9.0, 0.5, inf, inf])
+    np.testing.assert_allclose(needs.slack_s, [-1.0, 2.5, 5.0, 0.5, inf, inf])
     np.testing.assert_allclose(needs.pace, [5.0, 5.0, 10.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(needs.idle_s, [1.0, 0.25, 0.0, 0.0, 0.0, 0.0])
     assert needs.reads.tolist() == [True, True, False, True, False, False]
@@ -55,19 +55,19 @@ def test_every_objective_becomes_slack_and_pace() -> None:
 def test_of_a_reader_and_a_deadline_the_tighter_counts() -> None:
     both: dict[str, Any] = {"arrival_s": -1.0, "rate": 5.0, "ttft_s": 1.0, "generated": 4}
     seen = view(
-        Row("deadline", read_end_s=4.0, deadline_s=8.84, **both),
-        Row("reader", read_end_s=2.0, deadline_s=8.84, **both),
+        Row("deadline", read_end_s=4.0, deadline_s=12.84, **both),
+        Row("reader", read_end_s=2.0, deadline_s=12.84, **both),
     )
     needs = demands(seen)
-    # 296 tokens take 5.92 s; the pace is for 146.
+    # 496 tokens take 9.92 s; the pace is for 146.
     np.testing.assert_allclose(needs.slack_s, [2.92, 2.0])
-    np.testing.assert_allclose(needs.pace, [146 / 8.84] * 2)
+    np.testing.assert_allclose(needs.pace, [146 / 12.84] * 2)
     assert needs.timed.tolist() == [True, False]
 
 
 def test_a_deadline_is_hopeless_once_half_of_the_service_time_is_left() -> None:
     needs = demands(view(Row("late", deadline_s=1.6), Row("hopeless", deadline_s=1.4)))
-    np.testing.assert_allclose(needs.slack_s, [-4.4, inf])
+    np.testing.assert_allclose(needs.slack_s, [-8.4, inf])
     assert needs.timed.tolist() == [True, False]
     assert needs.pace[1] == 0
 
@@ -75,7 +75,7 @@ def test_a_deadline_is_hopeless_once_half_of_the_service_time_is_left() -> None:
 def test_the_tokens_to_come_are_estimated_on_the_safe_side() -> None:
     seen = view(*(Row(str(tokens), generated=tokens) for tokens in (0, 60, 100, 500)))
     assert tokens_left(seen).tolist() == [150, 90, 50, 50]
-    assert most_left(seen).tolist() == [300, 240, 200, 50]
+    assert most_left(seen).tolist() == [500, 440, 400, 50]
 
 
 def test_no_more_tokens_are_to_come_than_the_limit_of_the_request_leaves() -> None:
@@ -84,7 +84,7 @@ def test_no_more_tokens_are_to_come_than_the_limit_of_the_request_leaves() -> No
         Row("short", deadline_s=1.0, left_max=5), Row("long", deadline_s=1.0), Row("two left", left_max=2)
     )
     assert tokens_left(seen).tolist() == [5, 150, 2]
-    assert most_left(seen).tolist() == [5, 300, 2]
+    assert most_left(seen).tolist() == [5, 500, 2]
     needs = demands(seen)
     assert needs.timed.tolist() == [True, False, False]
     assert needs.slack_s[0] == pytest.approx(1.0 - 5 * PACE.step_s)

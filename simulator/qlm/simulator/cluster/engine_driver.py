@@ -67,6 +67,10 @@ class EngineDriver:
             self._aborting[call_id] = None
         self._changed()
 
+    def change_pace(self) -> None:
+        """Take the present slowness from the next iteration on."""
+        self._changed()
+
     def kill(self) -> None:
         """Stop at once and for good."""
         self._dead = True

@@ -74,6 +74,24 @@ class SwapCounts:
         self.seconds += took_s
 
 
+@dataclass(slots=True, eq=False)
+class _Operation:
+    """An operation in progress, such as a start.
+
+    Attributes:
+        do: Called at its end.
+        left_ns: What was left of it at `since_ns`, by its profile.
+        slowness: Factor on that since then.
+        version: Number of its end that counts; ends that were scheduled before count no longer.
+    """
+
+    do: Callable[[], None]
+    left_ns: float
+    since_ns: int
+    slowness: float
+    version: int = 0
+
+
 @dataclass(slots=True)
 class _Process:
     """The engine process of one model."""
@@ -119,6 +137,7 @@ class SimulatedEngineHost:
         self._slowness = slowness
         self._processes: dict[ModelId, _Process] = {}
         self._counters: list[EngineCounters] = []
+        self._operations: list[_Operation] = []
         self._dead = False
 
     @property
@@ -163,6 +182,13 @@ class SimulatedEngineHost:
         self._drop_driver()
         del self._processes[model]
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=reason))
+
+    def change_pace(self) -> None:
+        """Go on at the present slowness: operations at once, the engine from its next iteration on."""
+        for operation in self._operations:
+            self._change_pace(operation)
+        if self.driver is not None:
+            self.driver.change_pace()
 
     def close(self) -> None:
         """Kill all engines at once, and cancel operations in progress."""
@@ -257,9 +283,24 @@ class SimulatedEngineHost:
         self._on_change(EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier))
 
     def _after(self, lasts_ns: int, do: Callable[[], None]) -> None:
-        def run(_: object) -> None:
-            if not self._dead:
-                do()
+        now_ns, slowness = self._event_queue.now_ns, self._slowness()
+        operation = _Operation(do=do, left_ns=lasts_ns, since_ns=now_ns, slowness=slowness)
+        self._operations.append(operation)
+        self._schedule_end(operation)
 
-        at_ns = self._event_queue.now_ns + round(lasts_ns * self._slowness())
-        self._event_queue.schedule(at_ns, Rank.ENGINE, self._entity, run)
+    def _change_pace(self, operation: _Operation) -> None:
+        """Do what is left of an operation at the present pace."""
+        now_ns = self._event_queue.now_ns
+        operation.left_ns = max(0.0, operation.left_ns - (now_ns - operation.since_ns) / operation.slowness)
+        operation.since_ns, operation.slowness = now_ns, self._slowness()
+        operation.version += 1
+        self._schedule_end(operation)
+
+    def _schedule_end(self, operation: _Operation) -> None:
+        def end(version: int) -> None:
+            if version == operation.version and not self._dead:
+                self._operations.remove(operation)
+                operation.do()
+
+        at_ns = operation.since_ns + round(operation.left_ns * operation.slowness)
+        self._event_queue.schedule(at_ns, Rank.ENGINE, self._entity, end, operation.version)

@@ -111,8 +111,10 @@ class SimulatedFleet:
             self._agents[number].kill_engine()
 
     def slow_down(self, number: int, factor: float) -> None:
-        """Multiply all durations of an instance by `factor` from its next iteration on."""
+        """Multiply all durations of an instance by `factor`: of iterations from the next one on."""
         self._slowness[number] = factor
+        if number in self._agents:
+            self._agents[number].host.change_pace()
 
     def finish(self) -> None:
         """Add the statistics of the agents that still run."""

@@ -106,6 +106,29 @@ CONFIGS: Final[dict[str, dict[str, Any]]] = {
         "max_position_embeddings": 8192,
         "sliding_window": 4096,
     },
+    "gemma-3-4b": {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 2560,
+            "intermediate_size": 10240,
+            "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window": 1024,
+        },
+    },
+    "gemma-3-12b": {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 3840,
+            "intermediate_size": 15360,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 48,
+            "num_key_value_heads": 8,
+            "sliding_window": 1024,
+        },
+    },
     "gpt2-xl": {
         "model_type": "gpt2",
         "n_embd": 1600,

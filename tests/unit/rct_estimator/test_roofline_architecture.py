@@ -26,6 +26,8 @@ def architecture(name: str, **changes: Any) -> Architecture:
         ("mistral-7b", 7.242),
         ("qwen2.5-7b", 7.616),
         ("gemma-2-9b", 9.242),
+        ("gemma-3-4b", 3.88),
+        ("gemma-3-12b", 11.766),
         ("gpt2-xl", 1.558),
         ("opt-13b", 12.85),
         ("internlm-20b", 20.1),
@@ -88,6 +90,16 @@ def test_layers_with_a_window_count_by_the_share_they_keep() -> None:
     half = 12 * 2 * 8 * 64 * 2
     assert architecture("gpt-oss-20b").kv_bytes_per_token() == round(half * (1 + 128 / 2000))
     assert architecture("gemma-2-9b").kv_bytes_per_token() == 42 * 2 * 8 * 256 * 2, "4096 tokens are enough"
+
+
+def test_what_gemma_3_leaves_out_is_as_in_its_class() -> None:
+    """Its published files have only what differs from the defaults of the transformers library."""
+    model = architecture("gemma-3-4b")
+    full, windows = 5, 29
+    assert (model.kv_layers, model.window_layers, model.window_tokens) == (full, windows, 1024)
+    assert model.kv_bytes_per_token() == round((full + windows * 1024 / 2000) * 2 * 4 * 256 * 2)
+    assert model.context_tokens == 131072
+    assert architecture("gemma-3-12b").attention.kv_values == 2 * 8 * 256, "not a share of the width"
 
 
 def test_the_smallest_window_still_takes_a_byte() -> None:

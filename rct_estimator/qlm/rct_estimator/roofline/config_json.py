@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
@@ -20,6 +21,22 @@ _GATED_NEVERTHELESS: Final = ("gpt_oss", "phi3", "phi4", "phimoe")
 
 _TIED: Final = ("bloom", "cohere", "falcon", "gemma", "gpt2", "gpt_bigcode", "opt", "starcoder2")
 """Beginnings of `model_type` whose embeddings are tied where the file does not say."""
+
+_GEMMA_3: Final = MappingProxyType(
+    {
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    }
+)
+_UNSAID: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+    {"gemma3": _GEMMA_3, "gemma3_text": _GEMMA_3}
+)
+"""Defaults of the transformers library by `model_type`, of models whose files leave them out."""
 
 _HEADS: Final = ("num_attention_heads", "n_head", "n_heads")
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -53,7 +70,7 @@ def parse_config(mapping: object, where: str) -> Architecture:
     """
     if not isinstance(mapping, Mapping):
         raise InvalidValueError(where, mapping, "a JSON object, as in a model's config.json")
-    keys = Keys(_language_model(mapping), f"{where}: ")
+    keys = Keys(_with_unsaid(_language_model(mapping)), f"{where}: ")
     hidden = keys.whole("hidden_size", "n_embd", "d_model")
     layers = keys.whole(*_LAYERS)
     kind = _kind(keys)
@@ -82,6 +99,14 @@ def _language_model(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
             outer = {key: value for key, value in mapping.items() if key in ("quantization_config",)}
             return {**outer, **nested}
     return mapping
+
+
+def _with_unsaid(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add what the file leaves out as the default of its `model_type`."""
+    kind = mapping.get("model_type")
+    unsaid: Mapping[str, int] = _UNSAID.get(kind.lower(), {}) if isinstance(kind, str) else {}
+    left_out = {key: value for key, value in unsaid.items() if mapping.get(key) is None}
+    return {**mapping, **left_out}
 
 
 def _kind(keys: Keys) -> str:

@@ -196,6 +196,10 @@ def test_experts_are_read_as_tokens_touch_them() -> None:
         ({"num_hidden_layers": None}, "config.json: num_hidden_layers is None; expected a whole number"),
         ({"hidden_size": "big"}, "config.json: hidden_size is 'big'; expected a whole number of at least 1"),
         ({"vocab_size": 0}, "config.json: vocab_size is 0"),
+        (
+            {"vocab_size": 1 << 40},
+            "config.json: vocab_size is 1099511627776; expected a whole number of at most 1099511627775",
+        ),
         ({"vocab_size": True}, "config.json: vocab_size is True"),
         ({"vocab_size": 32000.5}, r"config.json: vocab_size is 32000\.5"),
         ({"num_key_value_heads": 5}, "config.json: num_key_value_heads is 5; expected a divisor of the 32"),

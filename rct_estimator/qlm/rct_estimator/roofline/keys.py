@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+
+WHOLE_MAX: Final = (1 << 40) - 1
+"""Largest whole number: no model has more of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Keys:
             least: Smallest value.
 
         Raises:
-            InvalidValueError: The value is missing, no whole number, or too small.
+            InvalidValueError: The value is missing, no whole number, too small, or more than `WHOLE_MAX`.
         """
         for name in names:
             if self.plain.get(name) is not None:
@@ -77,6 +80,8 @@ class Keys:
 
     def _whole(self, name: str, least: int) -> int:
         value = self.plain[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 40:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InvalidValueError(self.path(name), value, f"a whole number of at least {least}")
+        if value > WHOLE_MAX:
+            raise InvalidValueError(self.path(name), value, f"a whole number of at most {WHOLE_MAX}")
         return value

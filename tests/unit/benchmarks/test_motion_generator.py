@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.motion.facts import facts_of
+from benchmarks.motion.generator.__main__ import main
 from benchmarks.motion.generator.document import file_text
 from benchmarks.motion.generator.draft import Draft, draw_draft
 from benchmarks.motion.generator.scenario import drawn_file
@@ -118,3 +119,13 @@ def test_the_best_split_evens_out_the_work() -> None:
 def test_with_one_home_a_model_goes_where_it_ends_soonest() -> None:
     work = np.array([[4.0, 8.0], [3.0, 3.0], [2.0, 2.0]])
     assert one_home(work).tolist() == [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_simulation_takes_is_refused_in_one_line(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--", str(seed)])
+    assert ended.value.code == 2
+    assert f"{seed} is no seed; expected 0 to {2**63 - 1}" in capsys.readouterr().err

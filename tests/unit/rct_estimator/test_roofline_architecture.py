@@ -29,6 +29,8 @@ def architecture(name: str, **changes: Any) -> Architecture:
         ("gemma-3-4b", 3.88),
         ("gemma-3-12b", 11.766),
         ("gpt2-xl", 1.558),
+        ("gpt-j-6b", 6.05),
+        ("smollm3-3b", 3.075),
         ("opt-13b", 12.85),
         ("internlm-20b", 20.1),
         ("mixtral-8x7b", 46.7),
@@ -100,6 +102,19 @@ def test_what_gemma_3_leaves_out_is_as_in_its_class() -> None:
     assert model.kv_bytes_per_token() == round((full + windows * 1024 / 2000) * 2 * 4 * 256 * 2)
     assert model.context_tokens == 131072
     assert architecture("gemma-3-12b").attention.kv_values == 2 * 8 * 256, "not a share of the width"
+
+
+def test_letters_name_layers_with_a_window_and_the_last_has_none() -> None:
+    letters = {"model_type": "exaone4", "sliding_window": 4096, "sliding_window_pattern": "LLLG"}
+    model = architecture("llama-3-8b", **letters, num_hidden_layers=30)
+    assert (model.kv_layers, model.window_layers) == (7 + 1, 22)
+
+
+@pytest.mark.parametrize("kind", ["ernie4_5", "ernie4_5_moe", "minicpm3", "smollm3", "starcoder2"])
+def test_embeddings_are_tied_where_the_class_says_so_and_the_file_nothing(kind: str) -> None:
+    config = CONFIGS["smollm3-3b"] | {"model_type": kind}
+    assert parse_config(config, "config.json").tied
+    assert not parse_config(config | {"tie_word_embeddings": False}, "config.json").tied
 
 
 def test_the_smallest_window_still_takes_a_byte() -> None:

@@ -19,7 +19,10 @@ _UNGATED: Final = ("bloom", "falcon", "gpt", "nemotron", "opt", "persimmon", "ph
 _GATED_NEVERTHELESS: Final = ("gpt_oss", "phi3", "phi4", "phimoe")
 """Beginnings of `model_type`: feed-forward layers of two matrices, and exceptions."""
 
-_TIED: Final = ("bloom", "cohere", "falcon", "gemma", "gpt2", "gpt_bigcode", "opt", "starcoder2")
+_TIED: Final = (
+    *("bloom", "cohere", "ernie4_5", "falcon", "gemma", "gpt2", "gpt_bigcode", "jetmoe", "minicpm3", "opt"),
+    *("smollm3", "starcoder2", "vaultgemma"),
+)
 """Beginnings of `model_type` whose embeddings are tied where the file does not say."""
 
 _GEMMA_3: Final = MappingProxyType(
@@ -148,7 +151,7 @@ def _intermediate(keys: Keys, hidden: int, layers: int, experts: Experts | None)
     names = ("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
     if experts is not None and experts.layers == layers:
         return keys.whole(*names, default=experts.intermediate, least=0)
-    if _kind(keys).startswith(("falcon", "gpt2", "bloom", "gpt_bigcode")):
+    if _kind(keys).startswith(("falcon", "gpt2", "bloom", "gpt_bigcode", "gptj")):
         return keys.whole(*names, default=4 * hidden)
     return keys.whole("intermediate_size", *names[2:]) if names[0] not in keys.plain else keys.whole(*names)
 

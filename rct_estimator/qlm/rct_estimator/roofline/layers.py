@@ -66,6 +66,10 @@ def _windows(keys: Keys, layers: int, kind: str, kinds: tuple[str, ...] | None) 
         return sum("full" not in each for each in kinds)
     if keys.get("use_sliding_window") is False:
         return 0
-    if (pattern := keys.get("sliding_window_pattern")) is not None:
+    pattern = keys.get("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern:
+        # Letters of EXAONE 4, repeated: local or global attention. The last layer is global in any case.
+        return sum(pattern[i % len(pattern)] != "G" for i in range(layers - 1))
+    if pattern is not None:
         return layers - (layers // keys.whole("sliding_window_pattern") if isinstance(pattern, int) else 0)
     return layers - layers // 2 if kind.startswith("gemma2") else layers

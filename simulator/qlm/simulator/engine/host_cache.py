@@ -42,7 +42,7 @@ class Copies(NamedTuple):
 
 NO_COPIES: Final = Copies(0, 0)
 
-_OF_NOBODY: Final = -1
+_UNCOUNTED: Final = -1
 """Use of a block that no open request has counted: when it is dropped, what they counted is still there."""
 
 
@@ -178,7 +178,7 @@ class HostCache:
             if digest in self._ended:
                 self._ended.move_to_end(digest)
             elif (use := self._content.pop(digest, None)) is not None:
-                self._ended[digest] = use if shared else _OF_NOBODY
+                self._ended[digest] = use if shared else _UNCOUNTED
 
     def load(self, digests: Sequence[int], now_ns: int) -> int:
         """Start to load blocks, all of which must be in the cache; return the end of the load, ns.

@@ -13,7 +13,7 @@ requests that need long loads displace each other without end (860 preemptions p
 never free (QoE 0.906 instead of 0.929).
 
 A load takes a small part of the time to compute the same text. With one share for both, rounds of loaded
-texts would be so short that nobody has much unread, and in an overload all idle at once.
+texts would be so short that all have little unread, and in an overload all idle at once.
 """
 
 from typing import Final

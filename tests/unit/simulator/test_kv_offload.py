@@ -190,24 +190,54 @@ def test_blocks_of_ended_requests_go_first_the_last_of_a_text_before_its_head() 
     assert len(cache) == cache.blocks_max
 
 
+class LatestName:
+    """The request with the last name runs, and all others yield to it."""
+
+    def decide(self, view: View) -> Decision:
+        return Decision(run=(max(view.ids),))
+
+    def room(self, view: View) -> int:
+        return 4
+
+
+def run_others(engine: BatchingEngine, number: int, now_ns: int) -> int:
+    """Let requests with 7 full blocks each begin and end, before whose name all others yield."""
+    for other in range(number):
+        engine.add(call(f"z{other}", 100 + other, 60, 1), now_ns)
+        now_ns = one_iteration(engine, now_ns)
+    return now_ns
+
+
 def test_what_a_policy_preempts_is_kept_before_what_has_ended() -> None:
-    class First:
-        """The first request yields to all that come later."""
-
-        def decide(self, view: View) -> Decision:
-            return Decision(run=(max(view.ids),))
-
-        def room(self, view: View) -> int:
-            return 4
-
-    engine = make_engine(host_blocks=20, policy=First())
+    engine = make_engine(host_blocks=20, policy=LatestName())
     engine.add(call("a", 1, 60, 50), 0)
     now_ns = one_iteration(engine, 0)
-    for number in range(8):
-        engine.add(call(f"b{number}", 10 + number, 60, 1), now_ns)
-        now_ns = one_iteration(engine, now_ns)
-    run_out(engine, now_ns)
+    run_out(engine, run_others(engine, 8, now_ns))
     assert engine.counters.reloaded_tokens == 56, "its whole blocks, past 64 blocks of others"
+
+
+def test_what_a_policy_preempts_is_kept_before_the_answer_of_an_aborted_request() -> None:
+    engine = make_engine(host_blocks=20, policy=LatestName())
+    engine.add(call("a", 1, 60, 50), 0)
+    now_ns = one_iteration(engine, 0)
+    engine.add(call("b", 2, 9, 100), now_ns)
+    for _ in range(80):
+        now_ns = one_iteration(engine, now_ns)
+    assert engine.abort("b")
+    run_out(engine, run_others(engine, 1, now_ns))
+    assert engine.counters.reloaded_tokens == 56
+
+
+def test_a_request_that_ends_before_it_has_run_leaves_the_copies_of_others_alone() -> None:
+    engine = make_engine(host_blocks=20, policy=LatestName())
+    engine.add(call("a", 1, 60, 50), 0)
+    now_ns = one_iteration(engine, 0)
+    engine.add(call("same", 1, 60, 50), now_ns)
+    engine.add(call("z", 3, 60, 1), now_ns)
+    now_ns = one_iteration(engine, now_ns)
+    assert engine.abort("same")
+    run_out(engine, run_others(engine, 8, now_ns))
+    assert engine.counters.reloaded_tokens == 56
 
 
 def test_one_direction_of_the_link_waits_for_the_other_where_they_do_not_overlap() -> None:

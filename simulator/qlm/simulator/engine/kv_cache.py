@@ -131,10 +131,11 @@ class KvCache:
         return written_ns if loaded_ns is None else min(loaded_ns, written_ns)
 
     def end(self, sequence: Sequence) -> None:
-        """Let the copies of an ended request go before those of open ones."""
+        """Let the copies of blocks that an ended request had go before those of open ones."""
         if self.host.blocks_max:
-            full = sequence.tokens // self.block_tokens
-            self.host.end(sequence.generation.digests[:full], shared=sequence.generation.shared)
+            had = max(sequence.had, self._decodes.computed(sequence) + sequence.loading)
+            digests = sequence.generation.digests[: had // self.block_tokens]
+            self.host.end(digests, shared=sequence.generation.shared)
 
     def release(self, sequence: Sequence) -> None:
         """Free the blocks of a sequence; their content stays findable."""

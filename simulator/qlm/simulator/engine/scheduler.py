@@ -259,7 +259,7 @@ class Scheduler:
 
     def _put_back(self, sequence: Sequence, now_ns: int | None = None) -> None:
         self._cache.release(sequence) if now_ns is None else self._cache.evict(sequence, now_ns)
-        sequence.computed = sequence.loading = 0
+        sequence.lose_blocks()
         at = 0
         if self.ordered:
             at = sum(each.position < sequence.position for each in self.waiting)

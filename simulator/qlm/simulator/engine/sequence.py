@@ -15,6 +15,7 @@ class Sequence:
     Attributes:
         generation: Prompt and answer.
         computed: Tokens in the KV cache.
+        had: Most tokens that it ever had in the KV cache or in transit to it, before it last lost its blocks.
         generated: Length of the answer so far.
         reported: Tokens of the answer reported to the driver.
         cached: Prompt tokens found in a cache at its first admission.
@@ -30,13 +31,14 @@ class Sequence:
     """
 
     __slots__ = (
-        "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "loading", "order",
-        "pinned", "position", "private", "ready_ns", "reported", "row",
+        "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "had", "loading",
+        "order", "pinned", "position", "private", "ready_ns", "reported", "row",
     )  # fmt: skip
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
         self.computed = 0
+        self.had = 0
         self.generated = 0
         self.reported = 0
         self.cached: int | None = None
@@ -65,3 +67,8 @@ class Sequence:
     def ended(self) -> bool:
         """True if it has its last token and has left the batch."""
         return self.generated == self.generation.output_tokens
+
+    def lose_blocks(self) -> None:
+        """Note that its KV is no longer in the cache."""
+        self.had = max(self.had, self.computed + self.loading)
+        self.computed = self.loading = 0

@@ -21,7 +21,14 @@ from qlm.agents.batching.policies.unified.order import (
 )
 from qlm.agents.batching.policies.unified.policy import Unified
 from qlm.agents.batching.policies.unified.prices import prices
-from qlm.agents.batching.policies.unified.turns import LOADING_SHARE, SPARE_S, TURNS_SHARE, spare, urgent
+from qlm.agents.batching.policies.unified.turns import (
+    COMPUTING_SHARE,
+    LOADING_SHARE,
+    SPARE_S,
+    TURNS_SHARE,
+    spare,
+    urgent,
+)
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place, View
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_drawn import views
@@ -121,9 +128,11 @@ def test_a_load_takes_the_faster_way() -> None:
     load = loads(view(*rows, machine=SLOPED))
     # 0.1 ms per token computed, 5 us per token loaded.
     np.testing.assert_allclose(load.takes_s, [0.02, 0.001, 0.0105])
+    np.testing.assert_allclose(load.computed_s, [0.02, 0.0, 0.01])
     assert not load.recomputes.any()
     slow = loads(view(*rows, machine=SLOPED._replace(link_bytes_per_s=5e8)))
     np.testing.assert_allclose(slow.takes_s, [0.02, 0.02, 0.02])
+    np.testing.assert_allclose(slow.computed_s, slow.takes_s)
     assert slow.recomputes.tolist() == [False, True, True]
 
 
@@ -171,12 +180,21 @@ def test_rounds_of_loaded_texts_are_longer_than_their_loads_alone_would_make_the
     ]
     seen = view(*rows, machine=SLOPED._replace(host_blocks=1000, link_bytes_per_s=1e10))
     needs, load = demands(seen), loads(seen)
-    assert not load.computed.any()
-    round_s = float(load.takes_s.sum()) / LOADING_SHARE
+    loading_s = float((load.takes_s - load.computed_s).sum())
+    round_s = loading_s / LOADING_SHARE + float(load.computed_s.sum()) / COMPUTING_SHARE
+    assert loading_s > 0.9 * float(load.takes_s.sum())
     assert SPARE_S < SPARE_S + round_s < 3.0
     assert spare(seen, needs, np.ones(2, np.bool_), load, capacity=0.0).tolist() == [True, False]
     seen = seen._replace(read_end_s=seen.now_s + SPARE_S + round_s * np.array([0.99, 1.01]))
     assert spare(seen, demands(seen), np.ones(2, np.bool_), load, 0.0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("host_tokens", [0, 16, 480])
+def test_copies_of_a_part_of_a_text_do_not_lengthen_a_round(host_tokens: int) -> None:
+    # The prompts, computed again whole, take 0.8 s of a round of 4 s.
+    rows = [reader(name, 6.5, Place.INSIDE, prompt=3_980, host_tokens=host_tokens) for name in "ab"]
+    seen = view(*rows, machine=SLOPED._replace(host_blocks=1000, link_bytes_per_s=1e10))
+    assert spare(seen, demands(seen), np.ones(2, np.bool_), loads(seen), capacity=0.0).all()
 
 
 def test_while_the_capacity_has_room_spare_is_who_has_read_enough_for_the_loads_of_who_has_begun() -> None:

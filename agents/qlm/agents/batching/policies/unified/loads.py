@@ -18,25 +18,28 @@ class Loads(NamedTuple):
 
     Attributes:
         takes_s: Time to bring its KV cache back, were it preempted now.
-        computed: It would be computed again. Else it is loaded, while the batch goes on.
+        computed_s: The part of that time in which texts are computed again. In the rest, copies are loaded
+            while the batch goes on.
         recomputes: To compute it again is faster than to load what host memory has of it.
     """
 
     takes_s: Floats
-    computed: Flags
+    computed_s: Floats
     recomputes: Flags
 
 
 def loads(view: View) -> Loads:
     """Return the time to load each request, whether it runs now or not."""
     token_s, machine = prompt_token_s(view), view.machine
-    computed_s = view.tokens * token_s
+    whole_s = view.tokens * token_s
     link_s = machine.token_bytes / machine.link_bytes_per_s if machine.link_bytes_per_s > 0 else np.inf
     copied = view.host_tokens > 0
-    moved = np.where(copied, view.host_tokens * link_s, 0.0) if np.isfinite(link_s) else np.inf
-    loaded_s = np.where(copied, moved + (view.tokens - view.host_tokens) * token_s, computed_s)
-    recomputes = copied & (computed_s < loaded_s)
-    return Loads(np.minimum(loaded_s, computed_s), ~copied | recomputes, recomputes)
+    moved_s = np.where(copied, view.host_tokens * link_s, 0.0) if np.isfinite(link_s) else np.inf
+    rest_s = (view.tokens - view.host_tokens) * token_s
+    loaded_s = np.where(copied, moved_s + rest_s, whole_s)
+    recomputes = copied & (whole_s < loaded_s)
+    computed_s = np.where(copied & ~recomputes, rest_s, whole_s)
+    return Loads(np.minimum(loaded_s, whole_s), computed_s, recomputes)
 
 
 def link_wait_s(view: View) -> float:

@@ -74,7 +74,7 @@ def spare(view: View, needs: Demands, members: Flags, load: Loads, capacity: flo
         capacity: Tokens per second of the instance.
     """
     inside = members & view.inside
-    round_s = load.takes_s / np.where(load.computed, COMPUTING_SHARE, LOADING_SHARE)
+    round_s = (load.takes_s - load.computed_s) / LOADING_SHARE + load.computed_s / COMPUTING_SHARE
     turns_s = float(round_s[members].sum())
     if inside.any() and float(needs.pace[members].sum()) <= TURNS_SHARE * capacity:
         begun = members & ~view.inside & (view.generated > 0)

@@ -121,7 +121,7 @@ def drawn(draw: random.Random) -> tuple[list[Any], list[list[int]]]:
         elif kind == "end" and texts:
             text = draw.choice(list(texts))
             whole = blocks(text, texts.pop(text))
-            cache.end(whole, shared=False)
+            cache.end(whole, shared=0)
             changes.append(("end", text, whole))
             ended.append((text, len(whole)))
         elif kind == "again" and ended:
@@ -130,6 +130,6 @@ def drawn(draw: random.Random) -> tuple[list[Any], list[list[int]]]:
             found = whole[: cache.cached(whole)]
             reader = -len(changes) - 1
             cache.load(found, 0)
-            cache.end(found, shared=False)
+            cache.end(found, shared=0)
             changes += [("load", reader, found), ("end", reader, found)]
     return changes, dropped

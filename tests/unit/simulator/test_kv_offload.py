@@ -180,7 +180,7 @@ def test_blocks_of_ended_requests_go_first_the_last_of_a_text_before_its_head() 
     cache = HostCache(host_bytes=60, block_bytes=10, bytes_per_s=1e9)
     cache.store([1, 2])
     cache.store([3, 4, 5, 6])
-    cache.end([3, 4, 5, 6], shared=False)
+    cache.end([3, 4, 5, 6], shared=0)
     cache.store([7, 8])
     assert [cache.cached([digest]) for digest in range(1, 9)] == [1, 1, 1, 1, 0, 0, 1, 1]
     cache.load([3], 0)
@@ -311,7 +311,7 @@ def test_written_late_nothing_is_written_of_who_is_never_evicted() -> None:
 def test_copies_that_are_recounted_are_those_in_the_cache(seed: int) -> None:
     draw = random.Random(seed)
     cache = HostCache(host_bytes=120, block_bytes=10, bytes_per_s=1e9)
-    texts = [range(base, base + 6) for base in (0, 3, 20, 40)]  # the first two share blocks
+    texts = [range(6), [0, 1, 2, 13, 14, 15], range(20, 26), range(40, 46)]  # the first two share three
     known = [NO_COPIES] * len(texts)
     for _ in range(400):
         text = draw.choice(texts)
@@ -323,7 +323,7 @@ def test_copies_that_are_recounted_are_those_in_the_cache(seed: int) -> None:
             case "clear" if draw.random() < 0.05:
                 cache.clear()
             case "end":
-                cache.end(text, shared=text[0] < 20)
+                cache.end(text, shared=3 if text[0] == 0 else 0)
                 known[texts.index(text)] = NO_COPIES
             case _:
                 at = texts.index(text)

@@ -33,7 +33,7 @@ class Generation:
         tokens: Length of prompt and answer.
         digests: Digest of all ids up to the end of each full KV block; equal for equal ids.
         family: Texts of different families share no block that is filled during decoding.
-        shared: The prompt's blocks may occur in texts of other families.
+        shared: Number of its leading blocks that may occur in texts of other families.
         limited: Its last token is the last that `max_tokens` or the context allows, which an engine knows
             before it is computed.
         stop_reason: The id that ends the answer, if it is one of the request's stop ids.
@@ -46,7 +46,7 @@ class Generation:
     finish: str
     digests: Sequence[int]
     family: int = 0
-    shared: bool = True
+    shared: int = 0
     limited: bool = False
     stop_reason: int | None = None
     ids: Sequence[int] | None = None
@@ -120,7 +120,7 @@ def scripted_generation(
             finish=script.finish if natural <= limit else LENGTH,
             digests=_scripted_digests(script, (prompt_tokens + output_tokens) // block_tokens, block_tokens),
             family=script.base,
-            shared=script.prefix_tokens >= block_tokens,
+            shared=script.prefix_tokens // block_tokens,
             limited=output_tokens == limit,
         )
 
@@ -151,7 +151,7 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
             finish = _finish(call.sampling, token_id, len(ids), limit)
         return Generation(
             call=call, prompt_tokens=tokens, output_tokens=len(ids), finish=finish[0], digests=blocks,
-            limited=len(ids) == limit, stop_reason=finish[1], ids=ids,
+            shared=len(blocks), limited=len(ids) == limit, stop_reason=finish[1], ids=ids,
         )  # fmt: skip
 
     return start

@@ -167,18 +167,19 @@ class HostCache:
             self._uses += 1
         return copied
 
-    def end(self, digests: Sequence[int], *, shared: bool) -> None:
+    def end(self, digests: Sequence[int], *, shared: int) -> None:
         """Let the blocks of an ended request go before those of open ones, its last block first.
 
         Args:
             digests: Its full blocks.
-            shared: Other requests may have the same blocks.
+            shared: Number of leading ones that other requests may have, too.
         """
-        for digest in reversed(digests):
+        for at in range(len(digests) - 1, -1, -1):
+            digest = digests[at]
             if digest in self._ended:
                 self._ended.move_to_end(digest)
             elif (use := self._content.pop(digest, None)) is not None:
-                self._ended[digest] = use if shared else _UNCOUNTED
+                self._ended[digest] = use if at < shared else _UNCOUNTED
 
     def load(self, digests: Sequence[int], now_ns: int) -> int:
         """Start to load blocks, all of which must be in the cache; return the end of the load, ns.

@@ -133,7 +133,7 @@ class KvCache:
     def end(self, sequence: Sequence) -> None:
         """Let the copies of blocks that an ended request had go before those of open ones."""
         if self.host.blocks_max:
-            had = max(sequence.had, self._decodes.computed(sequence) + sequence.loading)
+            had = sequence.had(self._decodes.computed(sequence))
             digests = sequence.generation.digests[: had // self.block_tokens]
             self.host.end(digests, shared=sequence.generation.shared)
 

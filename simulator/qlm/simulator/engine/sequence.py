@@ -15,7 +15,6 @@ class Sequence:
     Attributes:
         generation: Prompt and answer.
         computed: Tokens in the KV cache.
-        had: Most tokens that it ever had in the KV cache or in transit to it, before it last lost its blocks.
         generated: Length of the answer so far.
         reported: Tokens of the answer reported to the driver.
         cached: Prompt tokens found in a cache at its first admission.
@@ -31,14 +30,14 @@ class Sequence:
     """
 
     __slots__ = (
-        "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "had", "loading",
+        "_had", "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "loading",
         "order", "pinned", "position", "private", "ready_ns", "reported", "row",
     )  # fmt: skip
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
         self.computed = 0
-        self.had = 0
+        self._had = 0
         self.generated = 0
         self.reported = 0
         self.cached: int | None = None
@@ -70,5 +69,13 @@ class Sequence:
 
     def lose_blocks(self) -> None:
         """Note that its KV is no longer in the cache."""
-        self.had = max(self.had, self.computed + self.loading)
+        self._had = self.had(self.computed)
         self.computed = self.loading = 0
+
+    def had(self, computed: int) -> int:
+        """Return the most tokens that it ever had in the KV cache, or in transit to it.
+
+        Args:
+            computed: Tokens that it has there now, also while it decodes.
+        """
+        return max(self._had, computed + self.loading)

@@ -83,6 +83,7 @@ def state_files(folder: Path) -> list[Path]:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
+    wait_for(lambda: any(folder.glob("*.json")))  # a guard writes it once its engine has started
     (file,) = folder.glob("*.json")
     state: dict[str, Any] = json.loads(file.read_text())
     return state

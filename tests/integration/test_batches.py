@@ -1,86 +1,23 @@
-"""Files and batches over real HTTP, as OpenAI's SDK uses them."""
+"""Batches over real HTTP, as OpenAI's SDK uses them."""
 
-import asyncio
 import contextlib
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, RateLimitError
 from openai.types import Batch
 from openai.types.responses import Response
 
 from qlm.domain.outcome import Outcome
-from qlm.domain.shell import outage
 from qlm.domain.view import RequestFilter
-from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.files.disk.storage import storage_in
-from qlm.gateway.files.limits import FileLimits
-from qlm.gateway.files.storage import Storage
-from support.full_disk import full_disk
-from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
+from support.file_world import CHAT, LIMITS, PROMPT_TOKENS_MAX, SetClock, World, running_world
+from support.gateway import running_cluster, text_then_end, until
 from support.stored_batches import folder_of
-
-CHAT: Final = "/v1/chat/completions"
-ENDED: Final = {"completed", "failed", "expired", "cancelled"}
-LIMITS: Final = FileLimits(
-    lines_in_work_max=8, file_bytes_max=64 * 1024, tenant_bytes_max=128 * 1024, open_batches_max=20
-)
-
-PROMPT_TOKENS_MAX: Final = 3800
-"""Prompt tokens that may wait in a queue."""
-
-
-class SetClock:
-    """A clock that tests put forward."""
-
-    def __init__(self) -> None:
-        self.extra_s = 0.0
-
-    def now_ns(self) -> int:
-        return SystemClock().now_ns() + round(self.extra_s * 1e9)
-
-
-@dataclass(slots=True)
-class World:
-    """A gateway with files, and a client of it."""
-
-    cluster: Cluster
-    client: AsyncOpenAI
-    http: httpx.AsyncClient
-    storage: Storage
-    clock: SetClock
-
-    @property
-    def root(self) -> Path:
-        return folder_of(self.storage, "")
-
-    async def upload(self, lines: Iterable[Any]) -> str:
-        content = b"".join(each if isinstance(each, bytes) else orjson.dumps(each) + b"\n" for each in lines)
-        return (await self.client.files.create(file=("in.jsonl", content), purpose="batch")).id
-
-    async def batch(self, lines: Iterable[Any], window: str = "24h", **more: Any) -> Batch:
-        given: dict[str, Any] = {"endpoint": CHAT, "completion_window": window, **more}
-        return await self.client.batches.create(input_file_id=await self.upload(lines), **given)
-
-    async def ended(self, id: str) -> Batch:
-        async def over() -> bool:
-            return (await self.client.batches.retrieve(id)).status in ENDED
-
-        await until(over, timeout_s=120)
-        return await self.client.batches.retrieve(id)
-
-    async def lines_of(self, file_id: str | None) -> list[dict[str, Any]]:
-        if file_id is None:
-            return []
-        content = await self.client.files.content(file_id)
-        return [orjson.loads(line) for line in content.content.splitlines()]
 
 
 def line(n: int, /, **body: Any) -> dict[str, Any]:
@@ -98,140 +35,8 @@ def expected(numbers: Iterable[int]) -> list[str]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_cluster(tmp_path) as cluster, contextlib.AsyncExitStack() as stack:
-        clock = SetClock()
-        storage = storage_in(tmp_path / "files", clock, LIMITS)
-        limits = GatewayLimits(queue_prompt_tokens_max=PROMPT_TOKENS_MAX)
-        url = await cluster.gateway(storage=storage, clock=clock, limits=limits)
-        client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
-        await stack.enter_async_context(client)
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
-        yield World(cluster, client, http, storage, clock)
-
-
-# --- files
-
-
-async def test_a_full_disk_is_an_outage_and_leaves_nothing(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outage, "QUIET_S", 0.0)
-    form: dict[str, Any] = {"files": {"file": ("in.jsonl", b"x" * 50_000)}, "data": {"purpose": "batch"}}
-    with full_disk():
-        refused = [await world.http.post("/v1/files", **form) for _ in range(2)]
-    for answer in refused:
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
-        assert "retry-after" in answer.headers
-    assert not list(world.root.glob("uploads/*"))
-    assert (await world.http.post("/v1/files", **form)).status_code == 200
-    said = [each.getMessage().partition(":")[0] for each in caplog.records if each.levelname == "WARNING"]
-    assert said[0] == "the storage of files is away"
-    assert said[-1] == "the storage of files is back after 0 s"
-    assert not [each for each in caplog.records if each.levelname == "ERROR"]
-
-
-async def test_a_file_is_kept_listed_read_and_deleted(world: World) -> None:
-    content = os.urandom(50_000)
-    made = await world.client.files.create(
-        file=("à b.jsonl", content), purpose="batch", expires_after={"anchor": "created_at", "seconds": 7200}
-    )
-    assert (made.filename, made.bytes, made.purpose) == ("à b.jsonl", 50_000, "batch")
-    assert made.expires_at == made.created_at + 7200
-    assert (await world.client.files.retrieve(made.id)) == made
-    assert (await world.client.files.content(made.id)).content == content
-    assert [each.id async for each in await world.client.files.list()] == [made.id]
-    assert [each.id async for each in await world.client.files.list(purpose="batch_output")] == []
-    assert (await world.client.files.delete(made.id)).deleted
-    for call in (world.client.files.retrieve, world.client.files.content, world.client.files.delete):
-        with pytest.raises(NotFoundError):
-            await call(made.id)
-    assert not list(world.root.glob("*/files/*"))
-    assert not list(world.root.glob("uploads/*"))
-
-
-async def test_lists_come_in_pages(world: World) -> None:
-    ids = [await world.upload([b"x\n"]) for _ in range(3)]
-    listed = [each.id async for each in await world.client.files.list(limit=1)]
-    assert sorted(listed) == sorted(ids)
-    page = (await world.http.get("/v1/files", params={"limit": 2, "after": listed[0]})).json()
-    assert ([each["id"] for each in page["data"]], page["has_more"]) == (listed[1:], False)
-    in_turn = [each.id async for each in await world.client.files.list(limit=1, order="asc")]
-    assert in_turn == listed[::-1]
-    for wrong in ({"limit": "0"}, {"after": "file-none"}, {"order": "up"}):
-        assert (await world.http.get("/v1/files", params=wrong)).status_code == 400
-
-
-async def test_an_expired_file_is_gone(world: World) -> None:
-    id = await world.upload([b"x\n"])
-    world.clock.extra_s = LIMITS.kept_s + 1
-    with pytest.raises(NotFoundError):
-        await world.client.files.retrieve(id)
-    await asyncio.to_thread(world.storage.files.sweep)
-    assert not list(world.root.glob("*/files/*"))
-
-
-async def test_a_file_that_is_too_large_or_one_too_many_is_refused(world: World) -> None:
-    large = {"file": ("a", b"x" * (LIMITS.file_bytes_max + 1))}
-    answer = await world.http.post("/v1/files", files=large, data={"purpose": "batch"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "file_too_large")
-    for _ in range(2):
-        await world.upload([b"x" * LIMITS.file_bytes_max])
-    answer = await world.http.post("/v1/files", files={"file": b"x"}, data={"purpose": "batch"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_full")
-    assert not list(world.root.glob("uploads/*"))
-
-
-FORMS: Final[Sequence[tuple[dict[str, Any], str | None]]] = [
-    ({"files": {"file": b"x"}}, "purpose"),
-    ({"files": {"file": b"x"}, "data": {"purpose": "fine-tune"}}, "purpose"),
-    ({"files": {"other": b"x"}, "data": {"purpose": "batch"}}, "other"),
-    ({"files": {"x": (None, "y")}, "data": {"purpose": "batch"}}, "x"),
-    ({"files": {"purpose": (None, "batch")}}, "file"),
-    (
-        {"files": {"file": b"x"}, "data": {"purpose": "batch", "expires_after[anchor]": "now"}},
-        "expires_after[anchor]",
-    ),
-    (
-        {
-            "files": {"file": b"x"},
-            "data": {
-                "purpose": "batch",
-                "expires_after[anchor]": "created_at",
-                "expires_after[seconds]": "3",
-            },
-        },
-        "expires_after[seconds]",
-    ),
-    ({"content": b"", "headers": {"content-type": "multipart/form-data"}}, None),
-    ({"content": b"--x\r\n\r\n", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
-    ({"content": b"nothing", "headers": {"content-type": "multipart/form-data; boundary=x"}}, None),
-    (
-        {
-            "content": b'--x\r\nContent-Disposition: form-data; name="a\x00b"\r\n\r\n1\r\n--x--\r\n',
-            "headers": {"content-type": "multipart/form-data; boundary=x"},
-        },
-        None,
-    ),
-]
-
-
-async def test_a_form_that_is_none_is_refused(world: World) -> None:
-    for given, param in FORMS:
-        answer = await world.http.post("/v1/files", **given)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
-    assert not list(world.root.glob("uploads/*"))
-
-
-async def test_a_page_cannot_upload_without_being_asked(world: World) -> None:
-    answer = await world.http.post(
-        "/v1/files", files={"file": b"x"}, headers={"origin": "http://evil.example"}
-    )
-    assert answer.status_code == 403
-    answer = await world.http.post("/v1/files", json={})
-    assert answer.status_code == 415
-
-
-# --- batches
+    async with running_world(tmp_path) as running:
+        yield running
 
 
 async def test_a_batch_answers_each_line_once(world: World) -> None:

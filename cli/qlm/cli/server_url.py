@@ -1,7 +1,7 @@
 """Argument URL of `qlm bench` and `qlm profile`: address of a server with an OpenAI-compatible API."""
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.server_address import is_http_address
 from qlm.domain.shown import without_password
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel
 
 from qlm.cli.config.errors import ConfigError
-from qlm.domain.formats.http_address import is_host
+from qlm.domain.formats.server_address import is_host
 from qlm.domain.shown import shown, without_password
 
 VARIABLES: Final[Mapping[str, str]] = {

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from qlm.cli.config.addresses import ListeningHost
 from qlm.cli.config.section import ConfigSection
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.server_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 _PATH: Final = "/v1/traces"

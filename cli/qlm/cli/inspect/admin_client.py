@@ -10,7 +10,7 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError, QlmError
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.server_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0

@@ -10,7 +10,7 @@ from typing import Final
 
 from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.formats.http_address import is_host, is_http_address
+from qlm.domain.formats.server_address import is_host, is_http_address
 from qlm.domain.shown import shown, without_password
 
 PORT_MAX: Final = 65535

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.server_address import is_http_address
 from qlm.domain.shown import shown, without_password
 
 COPY_BYTES_MAX: Final = 5 * 1024**3

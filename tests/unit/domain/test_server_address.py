@@ -2,7 +2,7 @@
 
 import pytest
 
-from qlm.domain.formats.http_address import is_http_address
+from qlm.domain.formats.server_address import is_http_address
 
 
 @pytest.mark.parametrize("text", ["http://localhost:8000", "https://u:p@host/v1/", "http://[::1]:1"])

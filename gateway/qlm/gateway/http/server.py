@@ -74,11 +74,12 @@ class QuietServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
     def _connection(self) -> asyncio.Protocol:
-        protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        return LimitedProtocol(
+            self._limited,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
-        assert isinstance(protocol, LimitedProtocol)
-        return protocol
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -22,10 +22,13 @@ from support.random_policy import RandomPolicy, check
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/scenarios").glob("*.yaml"))
 
-CROWDED = """
-name: crowded
-models: [{id: llama-3-8b, context_tokens: 4096}]
+ONE_A10 = """models: [{id: llama-3-8b, context_tokens: 4096}]
 instances: [{id: a10-0, accelerator: A10, models: [llama-3-8b]BATCHING}]
+"""
+
+CROWDED = (
+    ONE_A10
+    + """name: crowded
 slo_classes:
   chat: {ttft_ms: 1000, tokens_per_s: 10}
   report: {deadline_ms: 20000}
@@ -44,12 +47,12 @@ workload:
     model: llama-3-8b
     slo: batch
 """
+)
 
 
-URGENT = """
-name: urgent
-models: [{id: llama-3-8b, context_tokens: 4096}]
-instances: [{id: a10-0, accelerator: A10, models: [llama-3-8b]BATCHING}]
+URGENT = (
+    ONE_A10
+    + """name: urgent
 slo_classes:
   urgent: {deadline_ms: 20000}
   report: {deadline_ms: 240000}
@@ -63,13 +66,13 @@ workload:
     model: llama-3-8b
     slo: urgent
 """
+)
 """Long answers fill the batch before urgent ones come."""
 
 
-LABELS = """
-name: labels
-models: [{id: llama-3-8b, context_tokens: 4096}]
-instances: [{id: a10-0, accelerator: A10, models: [llama-3-8b]BATCHING}]
+LABELS = (
+    ONE_A10
+    + """name: labels
 slo_classes:
   chat: {ttft_ms: 1000, tokens_per_s: 10}
   label: {deadline_ms: 5000}
@@ -84,6 +87,7 @@ workload:
     model: llama-3-8b
     slo: label
 """
+)
 """A mean answer takes longer than the deadline of labels, which have eight tokens."""
 
 

@@ -70,6 +70,16 @@ class PaceMeter:
         )
 
 
+def tokens_at_most(generated: Ints, limit: Ints) -> Floats:
+    """Return the most output tokens to come, 1 or more.
+
+    Args:
+        generated: Output tokens of each request.
+        limit: Most output tokens of each request.
+    """
+    return np.asarray(np.maximum(1.0, limit - generated), np.float64)
+
+
 def tokens_left(pace: Pace, generated: Ints, limit: Ints) -> tuple[Floats, Floats]:
     """Return mean and standard deviation of the output tokens to come, each 1 or more.
 
@@ -78,7 +88,7 @@ def tokens_left(pace: Pace, generated: Ints, limit: Ints) -> tuple[Floats, Float
         generated: Output tokens of each request.
         limit: Most output tokens of each request, more than it has.
     """
-    most = np.maximum(1.0, limit - generated)
+    most = tokens_at_most(generated, limit)
     mean = np.maximum(pace.answer_mean - generated, LEAST_LEFT * pace.answer_mean)
     deviation = max(0.0, pace.answer_square_mean - pace.answer_mean**2) ** 0.5
     return clipped(mean, 1.0, most), np.minimum(max(1.0, deviation), most)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qlm.agents.batching.pace import tokens_at_most
 from qlm.agents.batching.view import Machine, Place, View
 from qlm.agents.vllm_scheduler.learned import Learned
 from qlm.agents.vllm_scheduler.streamed import StreamedRequest
@@ -72,7 +73,7 @@ def view_of(now_s: float, rows: Sequence[EngineRow], machine: Machine, learned: 
         pinned=np.array([each.pinned for each in objectives], np.bool_),
         left_mean=left_mean,
         left_sd=left_sd,
-        left_max=np.maximum(1.0, limit - generated),
+        left_max=tokens_at_most(generated, limit),
         machine=machine._replace(iteration=learned.iteration),
         pace=learned.pace,
     )

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from qlm.agents.batching.decision import BatchPolicy, Decision
-from qlm.agents.batching.pace import PaceMeter, tokens_left
+from qlm.agents.batching.pace import PaceMeter, tokens_at_most, tokens_left
 from qlm.agents.batching.view import Machine, View
 from qlm.domain.ids import RequestId
 from qlm.domain.sampling import Evictability
@@ -202,7 +202,7 @@ class PolicyHost:
             pinned=table.pinned[rows],
             left_mean=left_mean,
             left_sd=left_sd,
-            left_max=np.maximum(1.0, limit - generated),
+            left_max=tokens_at_most(generated, limit),
             machine=self._machine._replace(
                 free_blocks=self._cache.blocks.free,
                 load_free_s=table.seconds(self._cache.host.load_free_ns),

@@ -31,8 +31,8 @@ SPARE_S: Final = 2.0
 """Least slack at which a reader may wait: it becomes urgent a second later at the earliest."""
 
 LOADING_SHARE: Final = 0.02
-"""Most of the link's time that goes into loads. In an overload of ten minutes, 0.949 of readers and deadlines
-were met with it, and 0.919 with 0.2, at 0.50 and 1.03 preemptions per request
+"""Most of the link's time that goes into loads. In an overload of ten minutes, 0.950 of readers and deadlines
+were met with it, and 0.919 with 0.2, at 0.52 and 1.03 preemptions per request
 (docs/batch-policy-unified.md)."""
 
 COMPUTING_SHARE: Final = 0.2

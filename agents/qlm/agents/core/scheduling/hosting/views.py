@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from qlm.agents.batching.pace import tokens_left
+from qlm.agents.batching.pace import tokens_at_most, tokens_left
 from qlm.agents.batching.readers import ReaderColumns
 from qlm.agents.batching.view import Machine, Pace, Place, View
 from qlm.agents.core.kv_ledger import GROWTH_BLOCKS, KvLedger
@@ -125,7 +125,7 @@ def view_of(
         pinned=np.array([not each.preemptible for each in requests], np.bool_),
         left_mean=left_mean,
         left_sd=left_sd,
-        left_max=np.maximum(1.0, limit - generated),
+        left_max=tokens_at_most(generated, limit),
         machine=machine._replace(free_blocks=max(0, machine.kv_blocks - int(blocks.sum()))),
         pace=pace,
     )

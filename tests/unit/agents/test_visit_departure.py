@@ -6,7 +6,8 @@ from qlm.agents.core.events import QueueRead
 from qlm.agents.core.scheduling.visits.backlog import NO_BACKLOG, Backlog, HopefulRequests
 from qlm.agents.core.scheduling.visits.candidate import Candidate
 from qlm.agents.core.scheduling.visits.decision import decide
-from qlm.agents.core.scheduling.visits.inputs import Forecasts, present
+from qlm.agents.core.scheduling.visits.forecasts import Forecasts
+from qlm.agents.core.scheduling.visits.inputs import present
 from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import Leave, Remain
 from qlm.agents.core.state import AgentSettings

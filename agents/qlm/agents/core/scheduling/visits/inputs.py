@@ -1,74 +1,18 @@
 """What a decision about the visit is made from, taken from the agent's state."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Iterator
 
 from qlm.agents.core.request import TrackedRequest
-from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
 from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.forecasts import Forecasts
 from qlm.agents.core.scheduling.visits.present import Present
-from qlm.agents.core.scheduling.visits.remain import SPARE_S, Work
+from qlm.agents.core.scheduling.visits.remain import SPARE_S
+from qlm.agents.core.scheduling.visits.waiting import backlog, lead_s, start_s
 from qlm.agents.core.state import AgentState
-from qlm.domain.group import Group, RequestClass
+from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
-from qlm.domain.virtual_queue import ClassForecast
 from qlm.rct_estimator.recompute import discarded_s
-
-SERVICE_UNKNOWN_S: Final = 0.05
-"""Assumed time between two ends of a class without a forecast, before any request ended here."""
-
-USUAL_TOKENS: Final = 1000.0
-"""Assumed size of a request while none runs."""
-
-
-class Forecasts:
-    """Forecasts of the plan, with the agent's own measurements where the plan has none."""
-
-    def __init__(self, state: AgentState) -> None:
-        self._of_class = {each.cls: each for each in state.queue.forecasts}
-        of_model = defaultdict[ModelId, list[ClassForecast]](list)
-        for each in state.queue.forecasts:
-            of_model[each.cls.model].append(each)
-        self._of_model = of_model
-        self._stats = state.stats
-        self._costs, self._kv = state.costs.kv, state.requests.kv
-
-    def of(self, model: ModelId) -> Iterable[ClassForecast]:
-        """Return the forecasts of the classes of a model."""
-        return self._of_model.get(model, ())
-
-    def service_s(self, cls: RequestClass) -> float:
-        """Return the time that a request of a class adds to the wait of others."""
-        known = self._of_class.get(cls)
-        return known.service_s if known else self.mean_service_s(cls.model)
-
-    def answer_s(self, cls: RequestClass) -> float:
-        """Return the mean time until an answer ends."""
-        known = self._of_class.get(cls)
-        if known is not None:
-            return known.answer_s
-        alike = self._of_model.get(cls.model)
-        return max(each.answer_s for each in alike) if alike else self._stats.pace_of(cls.model).service_s
-
-    def work(self, cls: RequestClass) -> Work:
-        """Return the times of a request of a class of the awake model."""
-        answer_s, service_s = self.answer_s(cls), self.service_s(cls)
-        return Work(answer_s=answer_s, service_s=service_s, refill_s=self._refill_s(cls.model))
-
-    def _refill_s(self, model: ModelId) -> float:
-        mean_tokens = self._kv.tokens / self._kv.running if self._kv.running else USUAL_TOKENS
-        return mean_tokens * self._costs[model].recompute_s if model in self._costs else float("inf")
-
-    def mean_service_s(self, model: ModelId) -> float:
-        """Return the mean of `service_s` over the arrivals for a model."""
-        alike = self._of_model.get(model)
-        if not alike:
-            return SERVICE_UNKNOWN_S
-        rate_rps = sum(each.rate_rps for each in alike)
-        if not rate_rps:
-            return sum(each.service_s for each in alike) / len(alike)
-        return sum(each.rate_rps * each.service_s for each in alike) / rate_rps
 
 
 def candidates(
@@ -90,7 +34,7 @@ def candidates(
     return [
         Candidate(
             model=model,
-            backlog=_backlog(state, forecasts, groups, now_ns),
+            backlog=backlog(state, forecasts, groups, now_ns),
             swap_s=state.engines.swap_ns.get(model, 0) / 1e9,
             arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
             quick_rps=_quick_rps(state, forecasts, model),
@@ -108,7 +52,7 @@ def _quick_rps(state: AgentState, forecasts: Forecasts, model: ModelId) -> float
     return sum(
         each.rate_rps
         for each in forecasts.of(model)
-        if each.cls.due_ms is not None and each.cls.due_ms / 1e3 - _lead_s(state, each.cls) > warm_s
+        if each.cls.due_ms is not None and each.cls.due_ms / 1e3 - lead_s(state, each.cls) > warm_s
     )
 
 
@@ -123,7 +67,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
     evicted = (each for each in requests.running.values() if each.preemptible and not each.generation.stopgap)
     tokens = sum(tracked.tokens for tracked in evicted)
     return Present(
-        backlog=_backlog(state, forecasts, groups, now_ns),
+        backlog=backlog(state, forecasts, groups, now_ns),
         back_s=back_s(state, model),
         awake_s=(now_ns - visit.awake_ns) / 1e9,
         idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
@@ -133,12 +77,12 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         ends_s=max(_ends_s(state, forecasts, evictable=True), default=0.0),
         service_s=forecasts.mean_service_s(model),
         arrivals=tuple(
-            (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - _lead_s(state, each.cls)))
+            (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - lead_s(state, each.cls)))
             for each in forecasts.of(model)
             if each.cls.due_ms is not None
         ),
         priority=min(priorities, default=None),
-        waiting=tuple((forecasts.work(group.cls), _start_s(state, group, now_ns)) for group, _left in groups),
+        waiting=tuple((forecasts.work(group.cls), start_s(state, group, now_ns)) for group, _left in groups),
         spare_s=_spare_s(requests.running.values(), recompute_s),
     )
 
@@ -152,57 +96,6 @@ def _spare_s(running: Collection[TrackedRequest], recompute_s: float) -> float:
         return 0.0
     begun = sum(each.tokens for each in running if len(each.output) <= each.resumed_at)
     return max(0.0, SPARE_S - discarded_s(begun, recompute_s))
-
-
-def _start_s(state: AgentState, group: Group, now_ns: int) -> float:
-    latest_ns = latest_start_ns(state, group)
-    return float("inf") if latest_ns is None else (latest_ns - now_ns) / 1e9
-
-
-def latest_start_ns(state: AgentState, group: Group) -> int | None:
-    """Return the latest start of a group's first request; None without an objective."""
-    if group.deadline_ns is None:
-        return None
-    return group.deadline_ns - state.stats.lead_times.lead_ns(group.cls)
-
-
-def _lead_s(state: AgentState, cls: RequestClass) -> float:
-    return state.stats.lead_times.lead_ns(cls) / 1e9
-
-
-def _backlog(
-    state: AgentState, forecasts: Forecasts, groups: Iterable[tuple[Group, int]], now_ns: int
-) -> Backlog:
-    parts = (_hopeful(state, forecasts, group, left, now_ns) for group, left in groups)
-    return Backlog(part for part in parts if part is not None)
-
-
-def _hopeful(
-    state: AgentState, forecasts: Forecasts, group: Group, left: int, now_ns: int
-) -> HopefulRequests | None:
-    cls = group.cls
-    if group.head_arrival_ns is None:
-        return None
-    last_ns = max(group.head_arrival_ns, group.last_arrival_ns or now_ns)
-    if cls.due_ms is None:
-        return HopefulRequests.deferred(
-            Patience(state.settings.patience_s, state.settings.late_weight),
-            priority=cls.priority,
-            requests=left,
-            waits_s=(now_ns - group.head_arrival_ns) / 1e9,
-            spread_s=(last_ns - group.head_arrival_ns) / 1e9,
-            service_s=forecasts.service_s(cls),
-            objective_s=None if cls.target_ms is None else cls.target_ms / 1e3,
-        )
-    slack_s = cls.due_ms / 1e3 - _lead_s(state, cls)
-    return HopefulRequests.of(
-        priority=cls.priority,
-        requests=left,
-        first_s=(group.head_arrival_ns - now_ns) / 1e9 + slack_s,
-        last_s=(last_ns - now_ns) / 1e9 + slack_s,
-        service_s=forecasts.service_s(cls),
-        objective_s=cls.due_ms / 1e3,
-    )
 
 
 def _slacks_s(state: AgentState, forecasts: Forecasts, now_ns: int) -> Iterator[float]:
@@ -223,7 +116,7 @@ def slack_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest, no
 
 def _remaining_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) -> float:
     """Return the time from a start to what the objective is about; of an answer that has begun, its rest."""
-    return _rest_s(state, forecasts, tracked) if tracked.output else _lead_s(state, tracked.request.cls)
+    return _rest_s(state, forecasts, tracked) if tracked.output else lead_s(state, tracked.request.cls)
 
 
 def _ends_s(state: AgentState, forecasts: Forecasts, *, evictable: bool) -> Iterator[float]:

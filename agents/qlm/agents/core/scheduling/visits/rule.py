@@ -6,9 +6,11 @@ from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.model_swap import at_work, begin_swap
 from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, decide
-from qlm.agents.core.scheduling.visits.inputs import Forecasts, candidates, latest_start_ns, present
+from qlm.agents.core.scheduling.visits.forecasts import Forecasts
+from qlm.agents.core.scheduling.visits.inputs import candidates, present
 from qlm.agents.core.scheduling.visits.remain import Leave
 from qlm.agents.core.scheduling.visits.state import DECIDE_EVERY_NS
+from qlm.agents.core.scheduling.visits.waiting import latest_start_ns
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action
 from qlm.domain.group import Group

@@ -1,0 +1,62 @@
+"""Waiting groups as backlogs, and the latest starts of their requests."""
+
+from collections.abc import Iterable
+
+from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
+from qlm.agents.core.scheduling.visits.forecasts import Forecasts
+from qlm.agents.core.state import AgentState
+from qlm.domain.group import Group, RequestClass
+
+
+def backlog(
+    state: AgentState, forecasts: Forecasts, groups: Iterable[tuple[Group, int]], now_ns: int
+) -> Backlog:
+    """Return groups, with their requests that no agent has, as a backlog."""
+    parts = (_hopeful(state, forecasts, group, left, now_ns) for group, left in groups)
+    return Backlog(part for part in parts if part is not None)
+
+
+def _hopeful(
+    state: AgentState, forecasts: Forecasts, group: Group, left: int, now_ns: int
+) -> HopefulRequests | None:
+    cls = group.cls
+    if group.head_arrival_ns is None:
+        return None
+    last_ns = max(group.head_arrival_ns, group.last_arrival_ns or now_ns)
+    if cls.due_ms is None:
+        return HopefulRequests.deferred(
+            Patience(state.settings.patience_s, state.settings.late_weight),
+            priority=cls.priority,
+            requests=left,
+            waits_s=(now_ns - group.head_arrival_ns) / 1e9,
+            spread_s=(last_ns - group.head_arrival_ns) / 1e9,
+            service_s=forecasts.service_s(cls),
+            objective_s=None if cls.target_ms is None else cls.target_ms / 1e3,
+        )
+    slack_s = cls.due_ms / 1e3 - lead_s(state, cls)
+    return HopefulRequests.of(
+        priority=cls.priority,
+        requests=left,
+        first_s=(group.head_arrival_ns - now_ns) / 1e9 + slack_s,
+        last_s=(last_ns - now_ns) / 1e9 + slack_s,
+        service_s=forecasts.service_s(cls),
+        objective_s=cls.due_ms / 1e3,
+    )
+
+
+def latest_start_ns(state: AgentState, group: Group) -> int | None:
+    """Return the latest start of a group's first request; None without an objective."""
+    if group.deadline_ns is None:
+        return None
+    return group.deadline_ns - state.stats.lead_times.lead_ns(group.cls)
+
+
+def start_s(state: AgentState, group: Group, now_ns: int) -> float:
+    """Return the time until then; infinite without an objective."""
+    latest_ns = latest_start_ns(state, group)
+    return float("inf") if latest_ns is None else (latest_ns - now_ns) / 1e9
+
+
+def lead_s(state: AgentState, cls: RequestClass) -> float:
+    """Return the mean time from a start to what the objective of a class is about."""
+    return state.stats.lead_times.lead_ns(cls) / 1e9

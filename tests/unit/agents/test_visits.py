@@ -137,6 +137,24 @@ def test_an_idle_agent_swaps_to_batch_work_of_another_model_once_fewer_of_its_ow
     assert pauses_s == pytest.approx([7.2, 0.8], abs=0.8)
 
 
+@pytest.mark.parametrize(("late_weight", "pause_s"), [(SETTINGS.late_weight, 63.0), (0.0, 319.0)])
+def test_late_requests_of_a_model_that_no_agent_starts_count_as_late_ones(
+    late_weight: float, pause_s: float
+) -> None:
+    """Found in a drawn scenario: three agents were idle for ten minutes beside 11 late requests.
+
+    Only what an agent would start is demoted. What waited for models that were awake nowhere was worth
+    nothing, until next to no request was expected for the models that were. This one is worth 0.25
+    objectives. An absence of two swaps misses 20 expected ones, at first.
+    """
+    bench = Bench(settings=replace(SETTINGS, late_weight=late_weight), costs=COSTS)
+    bench.take(SwapModel)
+    own = forecast(a_request("own", deadline_ms=2), rate_rps=5.0)
+    late = a_request("late", model="n", deadline_ms=1, arrival_ns=bench.now_ns - 10 * S)
+    read(bench, group_of(late, name="l"), forecasts=(own,))
+    assert seconds_until_swap(bench, limit_s=400.0) == pytest.approx(pause_s, rel=0.05)
+
+
 def test_an_idle_agent_swaps_at_once_if_nobody_else_is_expected() -> None:
     bench = bench_with(group_of(a_request("b", model="n"), name="b"))
     assert seconds_until_swap(bench) == pytest.approx(0.0, abs=0.5)

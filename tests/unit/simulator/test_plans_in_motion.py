@@ -10,7 +10,8 @@ from qlm.controller.core.fleet import Fleet
 from qlm.domain.ids import InstanceId
 from qlm.simulator.report import summary
 from qlm.simulator.results import SimulationResult
-from qlm.simulator.scenario import Scenario, SimulatedInstance
+from qlm.simulator.scenario import Scenario, SimulatedInstance, Workload
+from qlm.simulator.seeds import Seeds
 from support.simulation import BATCH, LARGE, REPORT, SMALL, run, scenario, workload
 
 POLICIES = ("qlm", "qlm+unplaced")
@@ -76,6 +77,24 @@ def test_models_that_take_turns_on_an_instance_throw_little_work_away(policy: st
     if policy == "qlm":
         assert figures["attainment"] >= summary(fcfs)["attainment"] - 0.02
         assert figures["evictions"] <= 0.2 * len(ours.workload)
+
+
+def test_a_model_that_is_rarely_asked_for_is_served_beside_one_that_is_always_asked_for() -> None:
+    """Its start takes longer than its objectives. So its requests were late and worth nothing, for ever.
+
+    A visit takes 95 s for the swaps, so it is due after five times that.
+    """
+    often = workload(700, rate_rps=1.0, classes=1)
+
+    def arrivals(seeds: Seeds) -> Workload:
+        drawn = often(seeds)
+        return replace(drawn, model=np.isin(np.arange(700), (50, 55)).astype(np.int64))
+
+    subject = scenario(arrivals, instances=1, models=(SMALL, LARGE), host_memory_bytes=10**9)
+    ours = run(subject, policy="qlm")
+    waits_s = (ours.outcomes.first_token_ns - ours.workload.arrival_ns)[[50, 55]] / 1e9
+    assert max(waits_s) <= 5 * 95 + 60, waits_s
+    assert summary(ours)["swaps"] == 2
 
 
 @pytest.mark.parametrize("policy", ("qlm", "qlm+unplaced", "edf+rules"))

@@ -123,6 +123,6 @@ def begin_swap(state: AgentState, model: ModelId, head: Group | None, now_ns: in
     state.stats.operations.swap_began(active, model, head.cls.queue if head else "", now_ns)
     later = tuple(each for each in state.queue.models() if each not in (model, active))
     state.queue.release()
-    state.visit.begin(now_ns)
+    state.visit.leave(active, now_ns)
     state.engines.begin_swap(model)
     return [SwapModel(model=model, later=later)]

@@ -42,6 +42,13 @@ class Patience:
         return max(LATE_PATIENCE_SHARE * self.batch_s, LATE_PATIENCE_OBJECTIVES * objective_s)
 
 
+def in_time(requests: float, first_s: float, last_s: float) -> float:
+    """Return how many requests can still be in time, of some with evenly spaced latest starts."""
+    if last_s < 0:
+        return 0.0
+    return requests if first_s >= 0 else requests * last_s / max(last_s - first_s, _INSTANT_S)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HopefulRequests:
     """Requests with evenly spaced latest starts, in the order of service.
@@ -80,12 +87,9 @@ class HopefulRequests:
         """Leave out requests whose latest start has passed; None if that is all of them."""
         if last_s < 0 or requests < 1:
             return None
-        kept = float(requests)
-        if first_s < 0:
-            kept *= last_s / max(last_s - first_s, _INSTANT_S)
         return cls(
             priority=priority,
-            requests=kept,
+            requests=in_time(float(requests), first_s, last_s),
             first_s=max(0.0, first_s),
             last_s=last_s,
             service_s=service_s,

@@ -27,6 +27,8 @@ class Candidate:
         arrivals_rps: Expected arrivals with a deadline.
         quick_rps: Those among them that could wait for a swap from host memory.
         waiting: Number of all of its waiting requests.
+        overdue: Worth of those that are late and that no agent has demoted yet, in missed objectives.
+        waits_s: Time since the first of them arrived, or since the instance left the model if that is later.
         priority: Lowest priority number among them.
     """
 
@@ -36,6 +38,8 @@ class Candidate:
     arrivals_rps: float = 0.0
     quick_rps: float = 0.0
     waiting: int = 0
+    overdue: float = 0.0
+    waits_s: float = 0.0
     priority: int = 0
 
     @property
@@ -61,7 +65,7 @@ class Candidate:
     @property
     def worth(self) -> float:
         """What an idle instance gains by a visit that begins now, in missed objectives."""
-        return self.backlog.gained(self.swap_s) + WAITING_WORTH * self.waiting
+        return self.backlog.gained(self.swap_s) + self.overdue + WAITING_WORTH * self.waiting
 
     def saved(self, begin_s: float, delay_s: float) -> float:
         """Return the requests that a service from `begin_s` on saves against one that is later by a delay."""

@@ -13,6 +13,7 @@ from qlm.agents.core.scheduling.visits.candidate import Candidate
 from qlm.agents.core.scheduling.visits.idle import when_idle, why_idle
 from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain
+from qlm.agents.core.scheduling.visits.starved import most_starved
 
 DECIDE_WITHIN_S: Final = 2.0
 """Leaving is weighed when the latest moment is nearer than this."""
@@ -41,6 +42,8 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
     busy = present.idle_s <= 0.0
     if busy and present.awake_s < LEAST_VISIT_SWAPS * present.back_s:
         return NEVER
+    if (starved := most_starved(present, others)) is not None:
+        return starved
     if until_s < DECIDE_WITHIN_S:
         best = _best(present, order)
         if best is not None:

@@ -1,14 +1,15 @@
 """What a decision about the visit is made from, taken from the agent's state."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.candidate import Candidate
 from qlm.agents.core.scheduling.visits.forecasts import Forecasts
 from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import SPARE_S
-from qlm.agents.core.scheduling.visits.waiting import backlog, lead_s, start_s
+from qlm.agents.core.scheduling.visits.starved import STARVED_PATIENCES
+from qlm.agents.core.scheduling.visits.waiting import backlog, lead_s, overdue, start_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
@@ -39,11 +40,19 @@ def candidates(
             arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
             quick_rps=_quick_rps(state, forecasts, model),
             waiting=sum(left for _group, left in groups),
+            waits_s=_waits_s(state, model, groups, now_ns),
+            overdue=sum(overdue(state, group, left, now_ns) for group, left in groups),
             priority=min(group.cls.priority for group, _left in groups),
         )
         for model, groups in waiting.items()
         if failed.get(model, 0) <= now_ns
     ]
+
+
+def _waits_s(state: AgentState, model: ModelId, groups: Iterable[tuple[Group, int]], now_ns: int) -> float:
+    arrivals_ns = (each.head_arrival_ns for each, _left in groups if each.head_arrival_ns is not None)
+    first_ns = max(min(arrivals_ns, default=now_ns), state.visit.left_ns.get(model, 0))
+    return max(0.0, (now_ns - first_ns) / 1e9)
 
 
 def _quick_rps(state: AgentState, forecasts: Forecasts, model: ModelId) -> float:
@@ -81,10 +90,16 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
             for each in forecasts.of(model)
             if each.cls.due_ms is not None
         ),
+        starved_after_s=_starved_after_s(state),
         priority=min(priorities, default=None),
         waiting=tuple((forecasts.work(group.cls), start_s(state, group, now_ns)) for group, _left in groups),
         spare_s=_spare_s(requests.running.values(), recompute_s),
     )
+
+
+def _starved_after_s(state: AgentState) -> float:
+    settings = state.settings
+    return STARVED_PATIENCES * settings.patience_s if settings.late_weight > 0 else float("inf")
 
 
 def _spare_s(running: Collection[TrackedRequest], recompute_s: float) -> float:

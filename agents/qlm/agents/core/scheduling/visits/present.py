@@ -26,6 +26,7 @@ class Present:
         ends_s: Time until all other running requests have ended, stopgaps left out; 0 without any.
         service_s: Mean time that one of its requests adds to the wait of others.
         arrivals: Expected arrivals per second and time that one can wait, by class.
+        starved_after_s: Time after which a model that waits is visited in any case.
         priority: Lowest priority number among its running and waiting requests; None without any.
         waiting: Times and latest start of a request of each of its waiting groups.
         spare_s: Work of prompts that can be begun as a stopgap (`Remain.spare_s`).
@@ -41,6 +42,7 @@ class Present:
     ends_s: float = 0.0
     service_s: float = 0.05
     arrivals: Sequence[tuple[float, float]] = ()
+    starved_after_s: float = float("inf")
     priority: int | None = None
     waiting: Sequence[tuple[Work, float]] = ()
     spare_s: float = 0.0

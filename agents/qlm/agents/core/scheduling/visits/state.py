@@ -20,6 +20,7 @@ class VisitState:
         leaving: The decision to leave. It stands until the swap, or until nothing waits there any more.
         evicted: Requests were evicted for it: it is carried through.
         awake_ns: When the model woke.
+        left_ns: When each model was left last.
         idle_ns: Since when there is nothing to do; None while there is.
     """
 
@@ -30,7 +31,14 @@ class VisitState:
         self.leaving: Leave | None = None
         self.evicted = False
         self.awake_ns = 0
+        self.left_ns: dict[ModelId, int] = {}
         self.idle_ns: int | None = None
+
+    def leave(self, model: ModelId | None, now_ns: int) -> None:
+        """End the visit to a model, if one was awake, and begin another one."""
+        if model is not None:
+            self.left_ns[model] = now_ns
+        self.begin(now_ns)
 
     def begin(self, now_ns: int) -> None:
         """Begin another visit."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
+from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience, in_time
 from qlm.agents.core.scheduling.visits.forecasts import Forecasts
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass
@@ -42,6 +42,18 @@ def _hopeful(
         service_s=forecasts.service_s(cls),
         objective_s=cls.due_ms / 1e3,
     )
+
+
+def overdue(state: AgentState, group: Group, left: int, now_ns: int) -> float:
+    """Return the worth of the requests of a group that are late in a class with an objective.
+
+    Agents demote only what they would start: what waits for a model that is awake nowhere stays in its class.
+    """
+    if group.cls.due_ms is None or group.head_arrival_ns is None:
+        return 0.0
+    first_s = start_s(state, group, now_ns)
+    spread_s = max(0, (group.last_arrival_ns or now_ns) - group.head_arrival_ns) / 1e9
+    return (left - in_time(left, first_s, first_s + spread_s)) * state.settings.late_weight
 
 
 def latest_start_ns(state: AgentState, group: Group) -> int | None:

@@ -1,0 +1,34 @@
+"""A model that waits is visited in bounded time, whatever its requests are worth.
+
+Late and batch requests gain a visit once enough of them have waited for long enough. A few for a model that
+is rarely asked for would wait for as long as the awake model is busy.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.present import Present
+from qlm.agents.core.scheduling.visits.remain import Leave
+
+STARVED_PATIENCES: Final = 2.5
+"""Patiences of batch work after which a model is visited in any case."""
+
+SWAPS_SHARE: Final = 0.2
+"""Share of the time that the swaps of such visits take at most: with many or long ones all wait longer."""
+
+
+def most_starved(present: Present, others: Sequence[Candidate]) -> Leave | None:
+    """Return the model that has waited longest, if that is too long; models of a lower priority wait on."""
+    limit_s = max(present.starved_after_s, sum(each.swap_s + present.back_s for each in others) / SWAPS_SHARE)
+    waiting = (
+        each
+        for each in others
+        if each.waits_s >= limit_s and (present.priority is None or each.priority <= present.priority)
+    )
+    longest = max(waiting, key=lambda each: (each.waits_s, each.model), default=None)
+    if longest is None:
+        return None
+    return Leave(
+        model=longest.model, why=f"requests for {longest.model} have waited for {longest.waits_s:.0f} s"
+    )

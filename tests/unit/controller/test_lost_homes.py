@@ -122,7 +122,7 @@ def test_the_only_instance_keeps_its_homes_while_it_drains_or_all_engines_fail()
 @pytest.mark.parametrize("late", [False, True])
 def test_what_waits_since_before_this_controller_is_served_though_nothing_comes(late: bool) -> None:
     """Without new requests there are no rates, so no first placement that it could wait for."""
-    of, instances = Cluster(), (status("i", A, running=0), status("j", B, running=0))
+    of, instances = Cluster(), (status("i", A), status("j", B))
     for at_s in (0.0, FIRST_AFTER_S - 1):
         assert of.see(at_s, (waiting(C, 5, late=late),), *instances) == {"i": {A}, "j": {B}}
     assert of.see(FIRST_AFTER_S, (waiting(C, 5, late=late),), *instances) == {"i": {A, C}, "j": {B, C}}

@@ -74,10 +74,22 @@ def test_before_the_first_placement_models_start_anywhere_if_each_instance_can_h
 
 def test_where_models_share_instances_those_asked_for_wait_for_the_first_placement() -> None:
     """The first ones asked for are not those that the placement starts; awake ones are served meanwhile."""
-    view = ClusterView(classes=asked(A, C), instances=(status("i", A), status("j", B)), queues=())
+    view = ClusterView(classes=asked(A, B, C), instances=(status("i", A), status("j", B)), queues=())
     assert served(restricted(view, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {B}}
     alone = replace(view, instances=view.instances[:1])
     assert served(restricted(alone, PlacementState(), FLEET, NOW_NS)) == {"i": {A, B, C}}
+
+
+def test_before_the_first_placement_a_model_that_is_ready_nowhere_starts_on_a_spare_instance() -> None:
+    """Found in drawn scenario 191: two of three twins were idle for 10 s beside requests for cold models."""
+    twins = (status("i", A), status("j", A, running=1))
+    view = ClusterView(classes=asked(A, B, C), instances=twins, queues=())
+    assert served(restricted(view, PlacementState(), FLEET, NOW_NS)) == {"i": {A, B, C}, "j": {A}}
+    starting = replace(status("j"), engines=((A, COLD), (B, COLD), (C, EngineState.STARTING)))
+    once = replace(view, instances=(status("i", A), starting))
+    assert served(restricted(once, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {C}}
+    unasked = ClusterView(classes=asked(A, C), instances=(status("i", A), status("j", B)), queues=())
+    assert served(restricted(unasked, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {B, C}}
 
 
 @pytest.mark.parametrize(("start_s", "waits_s"), [(0.4, 0.4), (40.0, 10.0)])
@@ -88,7 +100,7 @@ def test_a_model_waits_for_the_first_placement_no_longer_than_its_start_takes(
     fleet = Fleet(
         kinds={"A10": Kind(host_memory_bytes=10, models=dict.fromkeys((A, B, C), cost))}, profiles={}
     )
-    view = ClusterView(classes=asked(C), instances=(status("i", A), status("j", B)), queues=())
+    view = ClusterView(classes=asked(A, B, C), instances=(status("i", A), status("j", B)), queues=())
     state = PlacementState(traffic_since_s=NOW_NS / 1e9)
     for at_s, models in (
         (waits_s - 0.01, {"i": {A}, "j": {B}}),

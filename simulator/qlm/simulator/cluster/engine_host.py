@@ -158,7 +158,8 @@ class SimulatedEngineHost:
     def prefetch(self, model: ModelId) -> None:
         """Read a model's weights files into host memory, if they fit; `on_change` receives the result."""
         if self.awake == model or not self._memory.can_prefetch(model):
-            self._on_change(self._prefetched(model, refused=True))
+            # Later, as all answers of a host: the agent asks for the next model at once.
+            self._after(0, lambda: self._on_change(self._prefetched(model, refused=True)))
             return
         self._memory.fetched(model)
 

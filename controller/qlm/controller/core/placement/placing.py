@@ -8,7 +8,7 @@ from qlm.controller.core.fleet import Fleet, able_models
 from qlm.controller.core.placement.losses import counted, late_requests, lost_since
 from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
-from qlm.domain.ids import ModelId
+from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, Homes, PlacementState, place
 
@@ -62,9 +62,10 @@ def _live(view: ClusterView) -> list[InstanceStatus]:
 def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: int) -> ClusterView:
     """Return the view with instances that serve only the models placed there.
 
-    Before the first placement, models stay where they are awake or asleep. A model without a live home, such
-    as one without requests so far, may run anywhere, and an idle instance may serve anything. One that is to
-    start a copy gets no more requests of its present model.
+    Before the first placement, models stay where they are awake or asleep, and a spare instance may start
+    one that is neither anywhere. A model without a live home, such as one without requests so far, may run
+    anywhere, and an idle instance may serve anything. One that is to start a copy gets no more requests of
+    its present model.
     """
     homes = _awake(view) if state.homes is None else state.homes
     placed = _placed(homes, view)
@@ -73,6 +74,7 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
 
     waiting = {each.cls.model for each in view.classes if each.queued}
     served = frozenset[ModelId]().union(*(_here(homes, each) & _ready(each) for each in _live(view)))
+    spare = _spare(view) if state.homes is None else frozenset[InstanceId]()
 
     def serves(status: InstanceStatus) -> tuple[ModelId, ...]:
         here = _here(homes, status)
@@ -80,7 +82,8 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
         if free:
             return status.models
         engaged = here | (_starting(status) if _starts_copy(status, here, served) else _engaged(status, view))
-        return tuple(model for model in status.models if model in engaged or model not in placed)
+        elsewhere = placed & served if status.id in spare else placed
+        return tuple(model for model in status.models if model in engaged or model not in elsewhere)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
 
@@ -93,6 +96,21 @@ def _waits(model: ModelId, view: ClusterView, state: PlacementState, fleet: Flee
     costs = (kind.models.get(model) for kind in kinds if kind is not None)
     start_s = min((cost.swap_cold_s for cost in costs if cost is not None), default=FIRST_AFTER_S)
     return now_ns / 1e9 - state.traffic_since_s < min(FIRST_AFTER_S, start_s)
+
+
+def _spare(view: ClusterView) -> frozenset[InstanceId]:
+    """Return the idle instances whose awake model no request needs there.
+
+    None is for it, or another instance has it awake, too. So a start there takes nothing from anybody, and
+    ten seconds are worth more than the best place.
+    """
+    asked = {each.cls.model for each in view.classes}
+    needed, spare = set[ModelId | None](), set[InstanceId]()
+    for status in sorted(_live(view), key=lambda each: (_idle(each, view), each.id)):  # busy ones first
+        if _idle(status, view) and (status.active_model in needed or status.active_model not in asked):
+            spare.add(status.id)
+        needed.add(status.active_model)
+    return frozenset(spare)
 
 
 def _idle(status: InstanceStatus, view: ClusterView) -> bool:
@@ -141,7 +159,7 @@ def _contended(view: ClusterView) -> frozenset[ModelId]:
     """Return the models asked for if more models than instances may be.
 
     Before the first placement, these wait for it some seconds instead of starting on an instance that happens
-    to be idle. Until then awake models are served, and their lengths are learned.
+    to be idle, but not spare. Until then awake models are served, and their lengths are learned.
     """
     live = _live(view)
     served = frozenset[ModelId]().union(*(status.models for status in live))

@@ -218,6 +218,41 @@ async def test_what_the_queue_does_not_take_is_accepted_in_no_part(cluster: Clus
     await until(all_cancelled)
 
 
+class Away:
+    """A broker that takes no message while it is away."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.away = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        if self.away:
+            raise BrokerUnavailableError("away")
+        await self._broker.publish(queue, body)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_key_that_came_while_the_queue_was_away_is_answered_once_it_is_back(
+    cluster: Cluster, waits: bool
+) -> None:
+    headers = {"idempotency-key": "k"} | ({} if waits else {"prefer": "respond-async"})
+    broker = Away(cluster.broker)
+    async with httpx.AsyncClient(base_url=await cluster.gateway(broker=broker), timeout=20) as http:
+        for _ in range(2):
+            refused = await http.post("/v1/completions", json=TEXT, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "broker_unavailable")
+        broker.away = False
+        answer = await http.post("/v1/completions", json=TEXT, headers=headers)
+        assert answer.status_code == (200 if waits else 202), answer.text
+        await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP] * 3)
+        again = await http.post("/v1/completions", json=TEXT, headers={"idempotency-key": "k"})
+        texts = [each["text"] for each in again.json()["choices"]]
+        assert texts == ["0: Once", "1: upon a", "2: time"]
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -1,5 +1,6 @@
 """Idempotency-Key: a retry finds the request of an earlier attempt, on any gateway."""
 
+import asyncio
 import hashlib
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.bodies.parts import integer_of
 from qlm.gateway.api.errors import ApiError, invalid, retry_headers, shown
+from qlm.gateway.api.ids import member_id
 from qlm.gateway.sessions.families.members import stored_members
 
 KEY_HEADER: Final = "idempotency-key"
@@ -41,11 +43,18 @@ def digests_of(body: dict[str, Any]) -> BodyDigests:
 
 
 async def find_earlier(
-    store: GatewayStore, tenant: str, key: str, digests: BodyDigests
+    store: GatewayStore, tenant: str, key: str, digests: BodyDigests, others: int = 0
 ) -> tuple[RequestId, RequestRecord | None]:
     """Return the request of a key, or the id for a new one.
 
     A request that ended without an answer, in a way that makes a retry worthwhile, is tried again.
+
+    Args:
+        store: The shared state.
+        tenant: Whose key it is.
+        key: The key.
+        digests: Those of the body that comes with it now.
+        others: Requests of the call beside the first one, which is the one returned.
 
     Raises:
         ApiError: The key is too long, came before with another body or for a request that was erased since,
@@ -59,6 +68,8 @@ async def find_earlier(
         id = keyed_id(tenant, key, attempt)
         record = await store.record(id)
         if record is None:
+            if await _was_withdrawn(store, id, others):
+                continue
             return id, None
         check_same_body(key, record.metadata, digests)
         if record.erased:
@@ -84,6 +95,16 @@ async def _is_to_be_tried_again(store: GatewayStore, record: RequestRecord) -> b
     if not outcomes.isdisjoint((Outcome.REFUSED, Outcome.FAILED)):
         return False
     return not all(outcome.ok for outcome in outcomes)
+
+
+async def _was_withdrawn(store: GatewayStore, id: RequestId, others: int) -> bool:
+    """Return whether an attempt was given up before its first request, which is queued last, was queued.
+
+    What was withdrawn or cancelled of it would be dropped once more under these ids.
+    """
+    records = await asyncio.gather(*(store.record(member_id(id, at)) for at in range(1, others + 1)))
+    ends = {each.outcome or each.end_asked for each in records if each is not None}
+    return Outcome.CANCELLED in ends
 
 
 def check_same_body(key: str, metadata: RequestMetadata, digests: BodyDigests) -> None:

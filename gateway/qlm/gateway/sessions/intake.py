@@ -184,7 +184,7 @@ class Intake:
         id, digests = self._new_id(), BodyDigests()
         if key is not None:
             digests = digests_of(plain if identity is None else identity)
-            id, found = await find_earlier(self._store, tenant(body, headers), key, digests)
+            id, found = await find_earlier(self._store, tenant(body, headers), key, digests, beside.requests)
             if found is not None:
                 return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
         self._admitting.check_load()  # before work that may be large

@@ -127,6 +127,33 @@ async def test_who_waits_for_a_request_in_the_queue_gets_its_answer_however_long
     assert len(cluster.agent.leased) == 1
 
 
+async def test_of_several_answers_those_not_known_again_yet_are_not_said_to_have_expired(
+    cluster: Cluster, store: EmptiableStore
+) -> None:
+    """The queue is read from its front: at some moment the first request is known, and a further one not."""
+    url = await cluster.gateway()
+    cluster.agent.working.clear()
+    headers, body = {"idempotency-key": "k", "prefer": "respond-async"}, BODY | {"n": 2}
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        accepted = await http.post("/v1/completions", json=body, headers=headers)
+        first = await store.record(accepted.json()["id"])
+        assert first is not None
+        store.empty()
+        await store.enqueue(first.metadata)
+        looks = [
+            await http.get(f"/v1/requests/{first.metadata.id}"),
+            await http.post("/v1/completions", json=body, headers=headers),
+        ]
+        assert [(each.status_code, each.json()["error"]["code"]) for each in looks] == [
+            (503, "state_rebuilding")
+        ] * 2
+        await Reindexer(cluster.broker, store, SystemClock()).index_all()
+        await mark_indexed(store)
+        cluster.agent.working.set()
+        answer = await http.post("/v1/completions", json=body, headers={"idempotency-key": "k"})
+    assert [each["text"] for each in answer.json()["choices"]] == [ANSWER] * 2
+
+
 async def test_what_is_published_before_the_gateway_knows_that_the_store_was_emptied_is_served(
     cluster: Cluster, store: EmptiableStore
 ) -> None:

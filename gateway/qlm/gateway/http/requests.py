@@ -34,7 +34,7 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     """Answer GET /v1/requests/{id}: the state of a request, and OpenAI's answer object once it has one."""
     record = await _known(gateway, request)
     headers = {"x-request-id": record.metadata.id}
-    members = await members_of(gateway.store, record)
+    members = await members_of(gateway.store, gateway.load, record)
     if (running := next((each for each in members if each.outcome is None), None)) is not None:
         for each in members:
             match_stops(gateway.hub, each)

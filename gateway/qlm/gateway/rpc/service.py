@@ -117,7 +117,7 @@ class QlmService(QlmServicer):
     async def _get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
         record = await self._known(request.id, context)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        members = await members_of(self._gateway.store, record)
+        members = await members_of(self._gateway.store, self._gateway.load, record)
         if (running := next((each for each in members if each.outcome is None), None)) is not None:
             for each in members:
                 match_stops(self._gateway.hub, each)

@@ -185,7 +185,7 @@ def create_gateway(
         render_tiers=render_tiers,
         keys=KeyRing(store, clock, faults),
         storage=storage,
-        families=Families(intake, hub, store, served, encoder, limits),
+        families=Families(intake, hub, store, load, served, encoder, limits),
         webhooks=webhooks,
     )
 

@@ -13,7 +13,7 @@ from qlm.domain.output import OutputSlice
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.shown import cut
-from qlm.gateway.api.errors import ApiError, unavailable
+from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.requests import Objective, RequestStatus, TaskFields
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.core.answer_text import AnswerText, answer_text, finish_reason
@@ -24,6 +24,7 @@ from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.load.load_watch import LoadWatch
+from qlm.gateway.sessions.load.unknown import unknown
 
 BEGUN_ANEW: Final = "its output log was begun anew while it was read"
 
@@ -49,12 +50,11 @@ async def known_request(
     if record is not None:
         load.note_state(record)
         return record
-    unknown = await _unknown(load, id)
-    # Meanwhile the queue may have been read, and only then have made the store complete.
+    error = await unknown(load, id, _absent(id))
     record = await _visible(store, id, tenant)
     if record is not None:
         return record
-    raise unknown
+    raise error
 
 
 async def _visible(store: GatewayStore, id: RequestId, tenant: str | None) -> RequestRecord | None:
@@ -121,7 +121,7 @@ async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
     metadata = record.metadata
     log = await gateway.store.read_output(metadata.id, 0)
     if log is None:
-        raise await _unknown(gateway.load, metadata.id)
+        raise await unknown(gateway.load, metadata.id, _absent(metadata.id))
     if log.fingerprint != metadata.fingerprint:
         return SendFinal(0, "", None, Outcome.OUTPUT_LOST, OTHER_BODY)
     outcome = log.outcome or (record.end_asked if record.outcome is None else None)
@@ -172,12 +172,7 @@ async def _fed(text: AnswerText, log: OutputSlice) -> Sequence[str]:
     return pieces
 
 
-async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:
-    """Return the error for a request that the store does not know: not yet, or no longer."""
-    if await load.rebuilding():
-        return unavailable(
-            f"request {cut(id)} is not known yet: the shared state is being rebuilt", "state_rebuilding"
-        )
+def _absent(id: RequestId) -> ApiError:
     message = f"request {cut(id)} not found: the id is unknown, or its result has expired"
     return ApiError(status=404, message=message, param="id", code="request_not_found")
 

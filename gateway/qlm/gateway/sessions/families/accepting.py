@@ -16,9 +16,10 @@ from qlm.gateway.api.translate import with_prompt
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session import Mode
 from qlm.gateway.sessions.families.beside import ALONE, Beside
-from qlm.gateway.sessions.families.members import answers_wanted, expired
+from qlm.gateway.sessions.families.members import answers_wanted, known_member
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.intake import Intake, Prepared
+from qlm.gateway.sessions.load.load_watch import LoadWatch
 from qlm.gateway.sessions.sink import Sink
 from qlm.gateway.sessions.subscription import Subscription
 from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
@@ -33,6 +34,7 @@ class Families:
         intake: Intake,
         hub: Hub,
         store: GatewayStore,
+        load: LoadWatch,
         models: ServedModels,
         encoder: PromptEncoder,
         limits: GatewayLimits,
@@ -40,6 +42,7 @@ class Families:
         self._intake = intake
         self._hub = hub
         self._store = store
+        self._load = load
         self._models = models
         self._encoder = encoder
         self._limits = limits
@@ -149,14 +152,19 @@ class Families:
             self._intake.release(each)
 
     async def _earlier(self, first: Prepared) -> Sequence[Prepared]:
-        """Return all requests of a family whose first one an earlier attempt has queued."""
+        """Return all requests of a family whose first one an earlier attempt has queued.
+
+        Raises:
+            ApiError: The store does not know one: not yet (503), or no longer (404).
+        """
         found = [first]
         for choice in range(1, first.metadata.extensions.choices or 1):
             id = member_id(first.metadata.id, choice)
             record = await self._store.record(id)
-            metadata = record.metadata if record is not None else self._hub.metadata_of(id)
+            metadata = self._hub.metadata_of(id) if record is None else record.metadata
             if metadata is None:
-                raise expired(id)
+                record = await known_member(self._store, self._load, id)
+                metadata = record.metadata
             found.append(replace(first, metadata=metadata, state=record.state if record else first.state))
         return found
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -91,6 +92,36 @@ async def test_another_process_that_looks_into_the_file_leaves_the_index_of_its_
         await queues.publish(Q, body)
     command = [sys.executable, "-c", LOCKS_INDEX, str(tmp_path / "queue.db-shm")]
     assert (await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)).returncode == 1
+
+
+# Looks into a file, as the command `sqlite3` does, and closes it.
+LOOKS = """
+import contextlib, sqlite3, sys
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as connection:
+    print(connection.execute("SELECT count(*) FROM message").fetchone()[0])
+"""
+
+
+@pytest.mark.parametrize("new", [True, False])
+async def test_what_is_published_after_another_process_has_looked_into_the_file_is_kept(
+    tmp_path: Path, new: bool
+) -> None:
+    path, copy = tmp_path / "queue.db", tmp_path.with_name(f"{tmp_path.name}-copy")
+    if not new:
+        await (await SqliteFile.open(path)).close()
+    file = await SqliteFile.open(path)
+    queues = await SqliteQueues.open(file)
+    await queues.publish(Q, b"before")
+    command = [sys.executable, "-c", LOOKS, str(path)]
+    looked = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=True)
+    assert looked.stdout.strip() == b"1"
+    await queues.publish(Q, b"after")
+    shutil.copytree(tmp_path, copy)  # what a kill leaves
+    await file.close()
+    for each in (copy / path.name, path):
+        again = await SqliteFile.open(each)
+        assert (await SqliteQueues.open(again)).depth(Q) == 2
+        await again.close()
 
 
 async def test_a_missing_folder_is_one_clear_sentence(tmp_path: Path) -> None:

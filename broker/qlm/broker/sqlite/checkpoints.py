@@ -5,6 +5,7 @@ that took the log only, they would not fit the file.
 """
 
 import logging
+import os
 import secrets
 import sqlite3
 from contextlib import suppress
@@ -31,10 +32,17 @@ class Checkpoints:
     """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, checksums: PageChecksums, page_bytes: int, mark: int
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        checksums: PageChecksums,
+        page_bytes: int,
+        mark: int,
+        pages: int | None,
     ) -> None:
         """Use `Checkpoints.begin` instead."""
         self.mark = mark
+        self._pages = pages
         self._path = path
         self._index = OpenIndex(path)
         self._connection = connection
@@ -57,10 +65,15 @@ class Checkpoints:
         """
         mark = mark_of(secrets.randbits(31))
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+        pages = None
         try:
             checksums = PageChecksums(checksums_path(path))
             if fresh:
-                checksums.take(path, page_bytes)
+                # It stays open until SQLite has closed the file: to close any descriptor releases SQLite's
+                # lock on it. Another process that then looks into the file takes itself for the last one,
+                # and deletes the log, to which this one would go on writing.
+                pages = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                checksums.take(pages, page_bytes)
             checksums.begin(page_bytes, mark)
             connection.execute("PRAGMA synchronous = NORMAL")  # later facts bring the mark to the disk
             set_checksums_mark(connection, mark)
@@ -68,7 +81,7 @@ class Checkpoints:
             raise BrokerUnavailableError(
                 f"the checksums of the queue file {path} cannot be written: {error}"
             ) from error
-        return cls(path, connection, checksums, page_bytes, mark)
+        return cls(path, connection, checksums, page_bytes, mark, pages)
 
     def after_commit(self) -> None:
         """Move what is in the log once there is enough of it; a failure leaves it there."""
@@ -99,6 +112,9 @@ class Checkpoints:
     def close(self) -> None:
         """Close what is open beside the connections, after them."""
         self._index.close()
+        if self._pages is not None:
+            os.close(self._pages)
+            self._pages = None
 
     def _noted_frames(self, index: Index) -> int:
         """Return for how many frames at the beginning of the log checksums are written.

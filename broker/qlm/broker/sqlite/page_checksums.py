@@ -111,7 +111,7 @@ def compare(path: Path, beside: Path, in_log: Container[int]) -> Comparison:
     if _CHECK.unpack_from(data, _HEADER.size) != (crc32(data[: _HEADER.size]),) or magic != _MAGIC:
         return Comparison(None, False, 0, unreadable="its first bytes do not fit their checksum")
     changed, pages, counted = [], 0, 0
-    for number, page in _pages(path, page_bytes):
+    for number, page in _pages_of(path, page_bytes):
         pages = number
         counted = _counted(page) if number == 1 else counted
         entry = data[_place(number) : _place(number + 1)]
@@ -145,15 +145,19 @@ class PageChecksums:
         head = os.pread(self._fd, _HEADER.size, 0)
         self._counted: int = _HEADER.unpack(head)[2] if len(head) == _HEADER.size else 0
 
-    def take(self, path: Path, page_bytes: int) -> None:
+    def take(self, descriptor: int, page_bytes: int) -> None:
         """Take the checksums of a queue file as it is; they count once `begin` was called.
+
+        Args:
+            descriptor: The file, which the caller keeps open for as long as SQLite has it open.
+            page_bytes: Size of a page.
 
         Raises:
             OSError: They cannot be written.
         """
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, bytes(_FIRST_ENTRY), 0)
-        for number, page in _pages(path, page_bytes):
+        for number, page in _pages(descriptor, page_bytes):
             self._note(number, page)
             os.pwrite(self._fd, _entry(number, page), _place(number))
         os.fdatasync(self._fd)
@@ -198,13 +202,17 @@ class PageChecksums:
         os.pwrite(self._fd, head + _CHECK.pack(crc32(head)), 0)
 
 
-def _pages(path: Path, page_bytes: int) -> Iterator[tuple[int, bytes]]:
-    number = 0
+def _pages_of(path: Path, page_bytes: int) -> Iterator[tuple[int, bytes]]:
     with path.open("rb", buffering=0) as file:
-        while data := file.read(page_bytes * _READ_PAGES):
-            for at in range(0, len(data), page_bytes):
-                number += 1
-                yield number, data[at : at + page_bytes]
+        yield from _pages(file.fileno(), page_bytes)
+
+
+def _pages(descriptor: int, page_bytes: int) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while data := os.pread(descriptor, page_bytes * _READ_PAGES, page_bytes * number):
+        for at in range(0, len(data), page_bytes):
+            number += 1
+            yield number, data[at : at + page_bytes]
 
 
 def _counted(first_page: bytes) -> int:

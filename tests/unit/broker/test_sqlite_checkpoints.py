@@ -1,5 +1,6 @@
 """Checkpoints of a queue file: what a power failure leaves, and what an open reader makes them cost."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -86,6 +87,27 @@ def _reader(path: Path) -> Iterator[None]:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM message").fetchone()
         yield
+
+
+async def test_another_program_that_empties_the_log_at_that_moment_holds_up_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "queue.sqlite"
+    file = await SqliteFile.open(path)
+
+    def emptied(path: Path, index: Index, skipped: int) -> dict[int, bytes]:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        monkeypatch.undo()
+        return synced_pages(path, index, skipped)
+
+    with contextlib.closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        monkeypatch.setattr(checkpoints, "synced_pages", emptied)
+        async with asyncio.timeout(20):
+            await _fill(SqliteJournal(file), 60)
+    assert [each.getMessage() for each in caplog.records] == [
+        f"the write-ahead log of {path} is not moved into it: another program has emptied it"
+    ]
+    await file.close()
 
 
 async def test_an_open_reader_does_not_make_each_commit_read_the_log_again(

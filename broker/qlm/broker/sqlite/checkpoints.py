@@ -131,7 +131,7 @@ class Checkpoints:
             (busy, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         except (OSError, sqlite3.Error) as error:
             if not self._failed:
-                log.warning("the write-ahead log of %s grows: %s", self._path, error)
+                log.warning("the write-ahead log of %s is not moved into it: %s", self._path, error)
             self._failed = True
             return False
         self._failed = False

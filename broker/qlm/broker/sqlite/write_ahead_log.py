@@ -276,8 +276,11 @@ def synced_pages(path: Path, index: Index, skipped: int) -> dict[int, bytes]:
         os.fdatasync(file.fileno())
         file.seek(_LOG_HEADER.size + skipped * step)
         for _ in range(index.frames - skipped):
-            page, _, _ = _FRAME_HEADER.unpack(file.read(_FRAME_HEADER.size))
-            pages[page] = file.read(index.page_bytes)
+            frame = file.read(step)
+            if len(frame) < step:  # it has moved all pages itself, at the same moment
+                raise OSError("another program has emptied it")
+            page, _, _ = _FRAME_HEADER.unpack_from(frame)
+            pages[page] = frame[_FRAME_HEADER.size :]
     return pages
 
 

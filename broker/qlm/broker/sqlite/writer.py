@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from qlm.broker.sqlite.write_ahead_log import log_path
+
 T = TypeVar("T")
 
 Apply = Callable[[sqlite3.Connection, Sequence[T]], None]
@@ -64,8 +66,8 @@ class SqliteWriter:
             clear: Called there in the transaction after one that failed, which may have left a commit in the
                 write-ahead log; an OSError makes this one fail, too.
         """
-        self._path = path
-        self._inode = path.stat().st_ino
+        # The log is there: to open the file wrote to it.
+        self._inodes = {each: each.stat().st_ino for each in (path, log_path(path))}
         self._connection = connection
         self._loop = loop
         self._committed = committed
@@ -141,13 +143,14 @@ class SqliteWriter:
         return None
 
     def _check_file(self) -> None:
-        """Reject writes to a file that was deleted or replaced: no process would read it again."""
-        try:
-            inode = self._path.stat().st_ino
-        except OSError as error:
-            raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
-        if inode != self._inode:
-            raise sqlite3.OperationalError(f"{self._path} was replaced by another file")
+        """Reject writes to a file or log that was deleted or replaced: no process would read it again."""
+        for path, known in self._inodes.items():
+            try:
+                inode = path.stat().st_ino
+            except OSError as error:
+                raise sqlite3.OperationalError(f"{path} is gone: {error.strerror}") from error
+            if inode != known:
+                raise sqlite3.OperationalError(f"{path} was replaced by another file")
 
     def _clear_if_unclear(self) -> None:
         if not self._unclear:

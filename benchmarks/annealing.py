@@ -20,10 +20,10 @@ from benchmarks.annealing_cases import V100, Floats, Requests, drawn, searched_c
 from benchmarks.annealing_host import Outcome, run, seen_by_policy
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.annealing.compiling import can_compile
-from qlm.agents.batching.policies.annealing.exhaustive import exhaustive
 from qlm.agents.batching.policies.annealing.policy import Annealing, Mode
 from qlm.agents.batching.policies.annealing.search import PER_MILLE, Search
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from support.annealing_exhaustive import exhaustive
 
 BATCHES = (1, 2, 4)
 COUNTS = (4, 6, 8, 10, 20, 40)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from qlm.agents.batching.packing import Packing
-from qlm.agents.batching.policies.andes.exact import best_exact_batch, exact_batch
 from qlm.agents.batching.policies.andes.greedy import best_batch
 from qlm.agents.batching.view import Floats
+from support.andes_exact import best_exact_batch, exact_batch
 from support.batch_toy import constant
 from support.batch_views import Row, view
 

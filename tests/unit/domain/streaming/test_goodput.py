@@ -15,14 +15,6 @@ from qlm.domain.streaming.goodput import (
     users_left,
 )
 from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.token_deadlines import (
-    TokenDeadlines,
-    TokenGaps,
-    WholeAnswer,
-    deadlines,
-    idle_s,
-    met,
-)
 from qlm.domain.streaming.token_value import (
     Delivered,
     effective_tokens,
@@ -30,6 +22,14 @@ from qlm.domain.streaming.token_value import (
     rebuffer_s,
     token_weight,
     unread,
+)
+from support.token_deadlines import (
+    TokenDeadlines,
+    TokenGaps,
+    WholeAnswer,
+    deadlines,
+    idle_s,
+    met,
 )
 
 READER = Reader(1.0, 10.0)

@@ -1,12 +1,13 @@
 """The staircase of lateness: token by token, by runs, and what the papers say of it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from qlm.domain.streaming.experience import Span, qoe, qoe_of_times, qoe_star
 from qlm.domain.streaming.reader import Reader
-from qlm.domain.streaming.timeline import Timeline
+from qlm.domain.streaming.timeline import LATE_S, Timeline
+from support.token_deadlines import idle_s, met
 
 seconds = st.floats(0, 50, allow_nan=False)
 readers = st.builds(Reader, st.floats(0, 20), st.floats(0.5, 50))
@@ -38,6 +39,14 @@ def test_the_lateness_is_how_much_later_the_reader_starts_each_token(
     assert timeline.first_wait_s == pytest.approx(late_s[0], abs=1e-9)
     assert timeline.late_sum_s == pytest.approx(sum(late_s), abs=1e-7)
     assert timeline.read_end_s == pytest.approx(starts_s[-1] + 1 / reader.tokens_per_s, abs=1e-9)
+
+
+@given(st.lists(seconds, min_size=1, max_size=40).map(sorted), readers)
+def test_a_reader_is_idle_by_the_largest_lateness_of_a_token(times_s: list[float], reader: Reader) -> None:
+    timeline = delivered(times_s, reader)
+    assert timeline.late_s == pytest.approx(idle_s(reader, times_s), abs=1e-9)
+    assume(abs(timeline.late_s - LATE_S) > 1e-9)  # there the sums may round to either side
+    assert timeline.in_time == met(reader, times_s)
 
 
 @given(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from benchmarks.annealing_cases import drawn, searched_cases
 from qlm.agents.batching.policies.annealing.compiling import can_compile
-from qlm.agents.batching.policies.annealing.exhaustive import exhaustive
 from qlm.agents.batching.policies.annealing.jobs import Jobs
 from qlm.agents.batching.policies.annealing.search import Schedule, Search, in_order, solution
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.streaming.goodput import latency_goodput
+from support.annealing_exhaustive import exhaustive
 
 INF = float("inf")
 

@@ -1,6 +1,6 @@
 """The exact batch of one size by dynamic programming (Andes, Algorithm 2): the referee of the greedy packing.
 
-For tests and measurements only: its time grows with requests x batch size x memory.
+Its time grows with requests x batch size x memory.
 """
 
 from collections.abc import Sequence

@@ -55,7 +55,7 @@ def main() -> int:
     print("form       scenarios  groups  proven      median s   P90 s   max s   worse (mean, max)")
     for groups in options.groups:
         problems = [production_problem(groups, seed) for seed in range(options.problems)]
-        best = [expected_s(problem, None, options.time_limit) for problem in problems]
+        best = [expected_s(problem, options.time_limit) for problem in problems]
         for count in (None, *options.scenarios):
             rows = [
                 measure(problem, drawn_from(problem, count, seed), best_s, options.time_limit)
@@ -69,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def expected_s(problem: Problem, scenarios: int | None, limit_s: float) -> float | None:
+def expected_s(problem: Problem, limit_s: float) -> float | None:
     """Expected penalty of the best plan; None if it is not proven."""
     answer = solve_on(problem, None, time_limit_s=limit_s)
     return answer.penalty_s if answer.proven else None

@@ -35,7 +35,7 @@ def small(seed: int, groups: int, instances: int, models: int, overloaded: bool)
     rng = np.random.default_rng([seed, groups, instances, models, overloaded])
     names = [f"m{at}" for at in range(models)]
     kinds = _kinds(rng, names, int(rng.integers(1, 3)))
-    fleet = _fleet(rng, instances, kinds, names)
+    fleet = _fleet(rng, instances, kinds)
     stochastic = rng.random() < 0.7
     drafts = [
         _draft(rng, f"g{at:02d}", names, kinds, int(rng.integers(1, 40)), stochastic=stochastic)
@@ -63,7 +63,7 @@ def medium(seed: int, groups: int) -> Problem:
     rng = np.random.default_rng([seed, groups])
     names = [f"m{at:02d}" for at in range(int(rng.choice([1, 2, 4, 8])))]
     kinds = _kinds(rng, names, int(rng.integers(1, 4)))
-    fleet = _fleet(rng, max(2, groups // int(rng.integers(5, 16))), kinds, names)
+    fleet = _fleet(rng, max(2, groups // int(rng.integers(5, 16))), kinds)
     drafts = [
         _draft(rng, f"g{at:03d}", names, kinds, int(rng.integers(1, 300)), stochastic=True)
         for at in range(groups)
@@ -93,9 +93,7 @@ def _kinds(rng: np.random.Generator, names: Sequence[str], count: int) -> dict[s
     return kinds
 
 
-def _fleet(
-    rng: np.random.Generator, count: int, kinds: Mapping[str, Kind], names: Sequence[str]
-) -> tuple[Instance, ...]:
+def _fleet(rng: np.random.Generator, count: int, kinds: Mapping[str, Kind]) -> tuple[Instance, ...]:
     """The first instance is of kind 0, so that each model runs somewhere."""
     fleet = []
     for at in range(count):

@@ -8,7 +8,6 @@ from qlm.cli.inspect.render import ago, span
 from qlm.cli.plans.live import age
 from qlm.cli.plans.request import Alternative, PlannedRequest
 from qlm.cli.plans.tables import around, count, explanation, percent, price, relative
-from qlm.planner.problem import Problem
 from qlm.planner.published_plan import PublishedPlan
 from qlm.planner.verify.referee import GroupRow
 
@@ -58,7 +57,7 @@ def request_text(
     if found is None:
         yield _not_planned(request)
         return
-    yield from _planned(request, kept.problem, found)
+    yield from _planned(request, found)
     yield ""
     yield from explanation(kept.problem, found.group, places_max)
     yield from _earlier(found, _goal(request))
@@ -121,7 +120,7 @@ def _not_planned(request: Mapping[str, Any]) -> str:
     return f"it is not in this plan, which has no requests of group {group}: it {_came(request)} later"
 
 
-def _planned(request: Mapping[str, Any], problem: Problem, found: PlannedRequest) -> Iterator[str]:
+def _planned(request: Mapping[str, Any], found: PlannedRequest) -> Iterator[str]:
     group = found.group.group
     if found.nth is None:
         yield (

@@ -59,7 +59,7 @@ def async_first_token_s(decode_s: float, work: PromptWork, own_s: FloatArray) ->
     none = np.exp(-work.rate_rps * (decode_s + steady.at(_NEXT))).mean()
     steady = _prompts(mean_s, varying, none)
     next_s = decode_s + steady.at(_NEXT)
-    present_s = decode_s + steady.reached(_PRESENT, decode_s, share)
+    present_s = decode_s + steady.reached(_PRESENT, share)
     own = own_s[np.arange(_POINTS) * 13 % len(own_s)]
     total_s = np.sort(present_s * _LEFT + next_s + _prompts(present_s, work).at(_BESIDE) + own)
     return np.asarray(total_s.reshape(len(own_s), -1).mean(axis=1))
@@ -76,11 +76,16 @@ class _Prompts(NamedTuple):
         """Return the work at these shares of its distribution, seconds."""
         return np.where(shares > self.none, self._lognormal((shares - self.none) / (1 - self.none)), 0.0)
 
-    def reached(self, shares: FloatArray, decode_s: float, share: float) -> FloatArray:
-        """Return the work of the iteration that a request comes upon, in proportion to its length.
+    def reached(self, shares: FloatArray, share: float) -> FloatArray:
+        """Return the work of prompts in the iteration during which a request arrives, seconds.
 
-        An iteration of d + X is come upon with the weight d as often as it is, and with the weight X as often
-        as by its work. The log-normal distribution, weighted by its own value, is log-normal again.
+        A request meets a long iteration more often than a short one: one of decode time d and work X with a
+        probability in proportion to d + X. So the work is distributed as X, but with probability `share` as X
+        weighted by itself. A log-normal distribution weighted by its own value is log-normal again.
+
+        Args:
+            shares: Shares of the distribution at which it is returned.
+            share: Part of all time that is work of prompts.
         """
         idle = shares / (1 - share)
         by_work = (shares - 1 + share) / max(share, _TAIL)

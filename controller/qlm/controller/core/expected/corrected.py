@@ -66,11 +66,6 @@ class CorrectedForecasts:
         wait = self.waits.get(id)
         return None if wait is None else self.log.ends.corrected(wait.turn, wait.ends)
 
-    def group_leaves(self, id: GroupId) -> Normal | None:
-        """Return when the last request of a group has left the queue; None if it is on no queue."""
-        wait = self.waits.get(id)
-        return None if wait is None else self.log.waits.corrected(wait.turn, wait.leaves)
-
     def arriving(
         self, cls: RequestClass, instance: InstanceId, planned: Normal, first_token: Normal, answer: Normal
     ) -> Expected:

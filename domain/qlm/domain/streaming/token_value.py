@@ -1,11 +1,11 @@
-"""Value of tokens by the buffer of their client (TokenFlow, equations 1 and 2); seconds from arrival.
+"""Value of tokens by the buffer of their client (TokenFlow, equation 1); seconds from arrival.
 
 The reader begins with the real first token, whenever it comes. B tokens of an answer are unread when the next
 one arrives; what comes further ahead is worth less.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
@@ -33,16 +33,6 @@ def unread(times_s: Sequence[float], tokens_per_s: float) -> Iterator[float]:
         reading.deliver(1, at_s)
 
 
-def rebuffer_s(times_s: Sequence[float], tokens_per_s: float) -> float:
-    """Return the pauses of a reader after the first token."""
-    if not times_s:
-        return 0.0
-    reading = Timeline(Reader(times_s[0], tokens_per_s))
-    for at_s in times_s:
-        reading.deliver(1, at_s)
-    return reading.late_s
-
-
 def effective_tokens(times_s: Sequence[float], tokens_per_s: float) -> float:
     """Return the weighted tokens of an answer, as effective throughput counts them.
 
@@ -51,29 +41,3 @@ def effective_tokens(times_s: Sequence[float], tokens_per_s: float) -> float:
     full = FULL_SHARE * len(times_s)
     alpha = 1 / max(1e-9, (NOTHING_SHARE - FULL_SHARE) * len(times_s))
     return sum(token_weight(each, full, alpha) for each in unread(times_s, tokens_per_s))
-
-
-class Delivered(NamedTuple):
-    """One answer for equation 2: weighted tokens, time to the first one, and pauses after it, seconds."""
-
-    weighted_tokens: float
-    ttft_s: float
-    rebuffer_s: float
-
-
-def quality_of_service(
-    answers: Iterable[Delivered], span_s: float, *, ttft_weight: float, rebuffer_weight: float
-) -> float:
-    """Return TokenFlow's quality of service (equation 2), weighted tokens per second.
-
-    Args:
-        answers: The answers.
-        span_s: Time that they took together.
-        ttft_weight: Tokens that one second before a first token costs (the paper's lambda, not given).
-        rebuffer_weight: Tokens that one second of a pause costs (the paper's mu, not given).
-    """
-    total = sum(
-        each.weighted_tokens - ttft_weight * each.ttft_s - rebuffer_weight * each.rebuffer_s
-        for each in answers
-    )
-    return total / span_s

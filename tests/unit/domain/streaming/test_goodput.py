@@ -16,10 +16,7 @@ from qlm.domain.streaming.goodput import (
 )
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.token_value import (
-    Delivered,
     effective_tokens,
-    quality_of_service,
-    rebuffer_s,
     token_weight,
     unread,
 )
@@ -120,7 +117,6 @@ def test_a_client_reads_from_its_first_token_on() -> None:
 def test_a_reader_who_waited_has_nothing_unread_and_goes_on_later() -> None:
     times_s = [0.0, 3.0, 3.0, 3.1]  # at 1 token/s: idle from 1 to 3 s
     assert list(unread(times_s, 1.0)) == pytest.approx([0, 0, 1, 1.9])
-    assert rebuffer_s(times_s, 1.0) == pytest.approx(2.0)
 
 
 def test_tokens_far_ahead_of_the_reader_are_not_effective() -> None:
@@ -128,9 +124,3 @@ def test_tokens_far_ahead_of_the_reader_are_not_effective() -> None:
     assert effective_tokens(at_pace, 10.0) == 100
     # 11 count fully (0 to 10 unread), the next nine 0.9 to 0.1.
     assert effective_tokens(at_once, 10.0) == pytest.approx(11 + 4.5)
-
-
-def test_waits_cost_weighted_tokens() -> None:
-    answers = [Delivered(50, 1.0, 0.0), Delivered(30, 2.0, 3.0)]
-    worth = quality_of_service(answers, 10.0, ttft_weight=2.0, rebuffer_weight=4.0)
-    assert worth == pytest.approx((80 - 2 * 3 - 4 * 3) / 10)

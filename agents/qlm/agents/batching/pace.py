@@ -17,8 +17,8 @@ PRIOR_ANSWERS: Final = 8
 """Answers that the prior counts for."""
 
 LEAST_LEFT: Final = 0.5
-"""Least expectation, in mean answers: one that is longer than the mean is from a long tail, and its remainder
-does not fall with what it has."""
+"""Least expected tokens to come, in mean answers. An answer beyond the mean is from a long tail: that it has
+more tokens does not mean that fewer are left."""
 
 
 class PaceMeter:

@@ -85,7 +85,7 @@ class GroupWork(NamedTuple):
 def integrated(requests: Floats, service_s: Floats, service_var: Floats) -> tuple[Floats, Floats, Floats]:
     """Return for which variances `group_penalty` integrates groups: the last three fields of `GroupWork`.
 
-    Nothing is at least the first for groups that are never integrated.
+    For groups that are never integrated the first is infinite: no variance reaches it.
     """
     can = (service_s > SHORT_S) & (requests > EXACT_REQUESTS_MAX)
     known_s = np.where(can, service_s, 1.0)
@@ -221,10 +221,10 @@ def special_penalty(
 ) -> float:
     """Return the penalty of a small, nearly certain, instantaneous or very uncertain group.
 
-    For a very uncertain group: the mean over three service times, by Gauss-Hermite quadrature. For a known
-    service time the standard deviation is the same for all requests, and start and tail are what is expected
-    with it. A group that is late for rare service
-    times only, which the three nodes miss, is split into parts instead.
+    The comment at the top of the file says which computation applies. The one for very uncertain groups is
+    the mean over three service times, by Gauss-Hermite quadrature: given the service time, all requests have
+    the same standard deviation, and start and tail have their means given that time. A group that is late
+    for rare service times only, which the three nodes miss, is split into parts instead.
     """
     if requests <= EXACT_REQUESTS_MAX:
         return summed_penalty(

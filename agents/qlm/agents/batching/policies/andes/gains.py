@@ -24,8 +24,8 @@ class Objective(Enum):
 def gains(view: View, readers: Readership, steps_s: Floats, dt_s: float, objective: Objective) -> Floats:
     """Return the gain of each request by the duration of an iteration, shape (sizes, rows).
 
-    Who is outside starts after the time to restore its KV (ours: the paper's Q_serve starts at once). What is
-    no reader gains nothing, and takes what is left.
+    A request outside the batch starts after its KV is restored (ours: the paper's Q_serve starts at once).
+    One without a reader gains nothing, so it gets what capacity the others leave.
 
     Args:
         view: The instance.

@@ -8,12 +8,13 @@ from qlm.agents.core.scheduling.visits.remain import MARGIN_S
 from qlm.domain.ids import ModelId
 
 RESIDENCE_S: Final = 120.0
-"""Length of a visit to a model whose swap takes longer than its objective. What waits now is lost; only who
-comes while it is awake can be in time. So it is weighed as a change of residence."""
+"""Length of a visit to a model whose swap takes longer than its objective. Its waiting requests are late in
+any case; only requests that arrive while it is awake can be in time. So a long stay is weighed, not one visit
+for what waits."""
 
 WAITING_WORTH: Final = 0.05
-"""Worth to an idle instance of any waiting request, whether it can still be in time or not, in missed
-objectives: that of work without objectives in placements."""
+"""Worth to an idle instance of any waiting request, in time or not, in missed objectives. Placements give
+work without objectives the same worth (`BATCH_WEIGHT` in `planner.placement.problem`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports.engine import EngineCall
-from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.iteration_costs import Load, load_of, mean_times
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
@@ -17,8 +14,7 @@ from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, NUMBERS, Profile
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.workload import Workload
-from qlm.simulator.engine.batching import BatchingEngine
-from qlm.simulator.engine.generation import Script, scripted_generation
+from support.engine_burst import serve_burst
 
 SHIPPED = find_profile(builtin_profiles(), "llama-3-8b", "H100")
 BENT = IterationTime(
@@ -99,27 +95,8 @@ def test_an_iteration_without_prompts_is_a_decode() -> None:
 
 def request_s(profile: Profile, prompts: FloatArray, outputs: FloatArray, batch: float) -> float:
     """Serve a burst on the simulated engine; return the time between two ends while the batch is full."""
-    capacity = EngineCapacity(
-        kv_tokens=profile.kv_tokens,
-        block_tokens=profile.block_tokens,
-        seqs_max=profile.seqs_max,
-        context_tokens=profile.context_tokens,
-    )
-
-    def script(call: EngineCall) -> Script:
-        return Script(output_tokens=call.sampling.max_tokens, base=int(call.call_id) << 32)
-
-    start = scripted_generation(
-        script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
-    )
-    engine = BatchingEngine(profile, capacity, start)
-    for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
-        sampling = Sampling(max_tokens=int(output), ignore_eos=True)
-        engine.add(EngineCall(call_id=str(i), prompt_ids=(1,) * int(prompt), sampling=sampling), 0)
-    now_ns, ends_s = 0, []
-    while (run := engine.plan(now_ns, 1 << 30)) is not None:
-        now_ns = run.end_ns(run.iterations)
-        ends_s += [now_ns / 1e9 for each in engine.commit(run.iterations) if each.finish is not None]
+    burst = serve_burst(profile, prompts, outputs)
+    ends_s = [at_s for emission, at_s in burst if emission.finish is not None]
     first, last = int(3 * batch), len(ends_s) - int(batch) - 1
     return (ends_s[last] - ends_s[first]) / (last - first)
 

@@ -7,9 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports.engine import EngineCall
-from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.correction import FACTOR_MAX, Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
@@ -23,13 +20,11 @@ from qlm.rct_estimator.throughput import (
 )
 from qlm.rct_estimator.waiting_time import waiting_times
 from qlm.rct_estimator.workload import Workload, class_workload, mixture
-from qlm.simulator.engine.batching import BatchingEngine
-from qlm.simulator.engine.generation import Script, scripted_generation
 from support.batch_slots import WAITING_R2, draw, known
+from support.engine_burst import serve_burst
 
 PROFILES = builtin_profiles()
 A100 = find_profile(PROFILES, "llama-3-8b", "A100")
-LONG = 1 << 30
 CHAT = Workload(prompt_tokens=600, output=Normal(150, 120.0**2))
 
 workloads = st.builds(
@@ -42,29 +37,10 @@ profiles = st.sampled_from(PROFILES)
 
 def first_tokens(profile: Profile, prompts: FloatArray, outputs: FloatArray) -> FloatArray:
     """Serve a burst on the simulated engine and return the first-token time of each request, seconds."""
-    capacity = EngineCapacity(
-        kv_tokens=profile.kv_tokens,
-        block_tokens=profile.block_tokens,
-        seqs_max=profile.seqs_max,
-        context_tokens=profile.context_tokens,
-    )
-
-    def script(call: EngineCall) -> Script:
-        return Script(output_tokens=call.sampling.max_tokens, base=int(call.call_id) << 32)
-
-    start = scripted_generation(
-        script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
-    )
-    engine = BatchingEngine(profile, capacity, start)
-    for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
-        sampling = Sampling(max_tokens=int(output), ignore_eos=True)
-        engine.add(EngineCall(call_id=str(i), prompt_ids=(1,) * int(prompt), sampling=sampling), 0)
-    now_ns, first_s = 0, np.full(len(prompts), np.nan)
-    while (run := engine.plan(now_ns, LONG)) is not None:
-        now_ns = run.end_ns(run.iterations)
-        for emission in engine.commit(run.iterations):
-            if np.isnan(first_s[int(emission.call_id)]):
-                first_s[int(emission.call_id)] = now_ns / 1e9
+    first_s = np.full(len(prompts), np.nan)
+    for emission, at_s in serve_burst(profile, prompts, outputs):
+        if np.isnan(first_s[int(emission.call_id)]):
+            first_s[int(emission.call_id)] = at_s
     return first_s
 
 

@@ -274,5 +274,4 @@ class QueueHead:
         return (*first, *groups)
 
     def _possible(self, group: Group) -> bool:
-        left = group.count - group.pulled - self._taken.get(group.id, 0)
-        return left > 0 and group.cls.model in self._models
+        return self.left(group) > 0 and group.cls.model in self._models

@@ -68,7 +68,7 @@ def _is_near_front(state: State, group: GroupRow, instance: InstanceId) -> bool:
     waiting = 0
     for id in state.queues[instance].groups:
         each = state.groups[id]
-        waiting += each.count - each.pulled
+        waiting += each.remaining
         if waiting > NOTIFY_WITHIN:
             return False
         if each is group:

@@ -52,7 +52,7 @@ class GroupRow:
         valid = (self.cls.waiting.place(rank), self.count, self.pulled, self.sealed)
         if self._value is not None and valid == self._valid:
             return self._value
-        remaining, arrival_ns = self.count - self.pulled, self.cls.waiting.arrival_ns
+        remaining, arrival_ns = self.remaining, self.cls.waiting.arrival_ns
         head_arrival_ns = arrival_ns(rank) if remaining else None
         last_arrival_ns = arrival_ns(rank + remaining - 1) if remaining else None
         # Counted requests may not wait yet: then the arrivals are looked up again.
@@ -124,7 +124,7 @@ class ClassRow:
         groups, rank = [], 0
         for group in self.groups:
             groups.append(group.value(rank))
-            rank += group.count - group.pulled
+            rank += group.remaining
         return tuple(groups), self.waiting.arrival_ns(rank)
 
     def groups_of(self, instance: InstanceId, count: int) -> dict[GroupId, Group]:
@@ -136,7 +136,7 @@ class ClassRow:
                 count -= 1
                 if not count:
                     break
-            rank += group.count - group.pulled
+            rank += group.remaining
         return groups
 
     def position_of(self, key: ArrivalKey) -> RequestPosition:

@@ -75,13 +75,13 @@ def _image_places(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[s
             yield from _image_places(block["content"], f"{at}.content")
 
 
-def joined_text(blocks: Sequence[Mapping[str, Any]], where: str, kinds: str = "text") -> str:
+def joined_text(blocks: Sequence[Mapping[str, Any]], where: str) -> str:
     """Return the text of text blocks, joined by line feeds, as those of chats.
 
     Raises:
-        ApiError: One is of another kind; `kinds` are those that were possible.
+        ApiError: One is of another kind.
     """
-    return "\n".join(_text(block, f"{where}[{place}]", kinds) for place, block in enumerate(blocks))
+    return "\n".join(_text(block, f"{where}[{place}]", "text") for place, block in enumerate(blocks))
 
 
 def _of_user(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:

@@ -23,10 +23,24 @@ def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...], id: str
     assert f"no QLM gateway answers at {NOBODY}" in done.output
 
 
+NO_HTTP = "what listens there does not speak HTTP; the port of a gateway for gRPC does not"
+NO_JSON = "its answer is not JSON"
+
+
 @pytest.mark.parametrize(
-    "answer", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\n{"]
+    ("answer", "reason"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NO_HTTP),
+        (bytes.fromhex("00001e0400000000000003000003e8000400400000"), NO_HTTP),  # HTTP/2, as gRPC begins
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n<p>", NO_JSON),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n\xff", NO_JSON),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 90\r\n\r\n{",
+            "'IncompleteRead(1 bytes read, 89 more expected)'",
+        ),
+    ],
 )
-def test_a_server_that_speaks_otherwise_is_no_gateway(answer: bytes) -> None:
+def test_a_server_that_speaks_otherwise_is_no_gateway(answer: bytes, reason: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answers() -> None:
@@ -41,7 +55,7 @@ def test_a_server_that_speaks_otherwise_is_no_gateway(answer: bytes) -> None:
         done = CliRunner().invoke(main, ["queues", "--url", url])
         server.join()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
-    assert done.output.startswith(f"qlm: no QLM gateway answers at {url} (")
+    assert done.output.startswith(f"qlm: no QLM gateway answers at {url} ({reason}); ")
     assert done.output.count("\n") == 1
 
 

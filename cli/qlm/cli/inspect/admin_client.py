@@ -6,7 +6,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError, QlmError
@@ -118,9 +118,8 @@ class AdminClient:
             raise self._silent(error) from error
 
     def _silent(self, error: Exception) -> AdminError:
-        reason = shown(str(error)) if isinstance(error, HTTPException) else getattr(error, "reason", error)
         return AdminError(
-            f"no QLM gateway answers at {self._base_url} ({reason}); "
+            f"no QLM gateway answers at {self._base_url} ({_reason(error)}); "
             "start one with `qlm serve`, or give --url"
         )
 
@@ -137,3 +136,18 @@ class AdminClient:
             message += "; set QLM_ADMIN_TOKEN, or give the --config of the gateway"
         refused = RefusedValueError if error.code == HTTPStatus.BAD_REQUEST else AdminError
         return refused(message, code)
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case RemoteDisconnected():
+            return str(error)
+        case BadStatusLine():
+            # Its text is what the other server sent: bytes of any protocol.
+            return "what listens there does not speak HTTP; the port of a gateway for gRPC does not"
+        case HTTPException():
+            return shown(str(error))
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return "its answer is not JSON"
+        case _:
+            return str(getattr(error, "reason", error))

@@ -69,6 +69,10 @@ BODIES: dict[str, dict[str, Any]] = {
         "max_tokens": 120,
         "stop": ["kind"],
     },
+    "instructions of a developer": {
+        **QUESTION,
+        "messages": [*QUESTION["messages"], {"role": "developer", "content": "Be brief."}],
+    },
     "special tokens": {**QUESTION, "add_special_tokens": True},
     "documents": {**QUESTION, "documents": [{"title": "Weather", "text": "It rains."}]},
 }

@@ -58,3 +58,29 @@ def test_templates_render_as_transformers_renders_them(source: str, text: str) -
 def test_a_template_that_fails_refuses_the_conversation(source: str) -> None:
     with pytest.raises(InvalidValueError, match="messages"):
         rendered(source)
+
+
+ROLES = "{% for each in messages %}{{ each.role }}:{{ each.content }};{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("conversation", "text"),
+    [
+        ([("developer", "a"), ("user", "b")], "system:a;user:b;"),
+        ([("system", "a"), ("developer", "b"), ("user", "c")], "system:a\n\nb;user:c;"),
+        ([("user", "a"), ("developer", "b"), ("developer", "")], "system:b;user:a;"),
+        ([("user", "a"), ("system", "b")], "user:a;system:b;"),
+    ],
+    ids=["alone", "beside a system message", "not at the beginning", "no developer"],
+)
+def test_developers_speak_as_the_system_where_the_template_does_not_know_them(
+    conversation: list[tuple[str, str]], text: str
+) -> None:
+    messages = [ChatMessage(role=role, content=content) for role, content in conversation]
+    assert rendered(ROLES, *messages) == text
+
+
+def test_developers_keep_their_role_where_the_template_knows_it() -> None:
+    knows = ROLES + "{% if messages[0].role == 'developer' %}!{% endif %}"
+    developer = ChatMessage(role="developer", content="a")
+    assert rendered(knows, developer, ChatMessage(role="system", content="b")) == "developer:a;system:b;!"

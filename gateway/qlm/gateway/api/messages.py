@@ -51,7 +51,8 @@ def _with_text(answer: dict[str, Any]) -> dict[str, Any]:
 class Message(_Strict):
     """One message of a conversation."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]  # Author of the message
+    # Author of the message; `developer` is `system` where the model's chat template does not know it
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
     # Text, or parts of it; null beside `tool_calls`, and of an assistant without text, or with a `refusal`
     content: str | Annotated[list[ContentPart], Field(min_length=1, fail_fast=True)] | None = Field(

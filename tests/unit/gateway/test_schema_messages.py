@@ -16,6 +16,14 @@ def test_content_may_be_parts_of_text() -> None:
     assert (body.messages[0].text, body.needs_render) == ("a\nb", None)
 
 
+def test_marks_of_a_cache_may_be_at_messages_and_tools() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    message = {"role": "user", "content": "a", **cached}
+    assert parse_chat(CHAT | {"messages": [message]}).needs_render is None
+    tool = {"type": "function", "function": {"name": "weather"}, **cached}
+    assert parse_chat(CHAT | {"tools": [tool]}).needs_render == "tools"
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
 

@@ -63,6 +63,7 @@ class Message(_Strict):
     # Reasoning of an earlier answer, also under its former name `reasoning_content`; needs a render tier
     reasoning: str | None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None  # Accepted, not used
+    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
     @field_validator("content", mode="before")
     @classmethod

@@ -76,6 +76,7 @@ class Tool(_Strict):
 
     type: Literal["function"]  # Kind of tool
     function: ToolDefinition  # The function
+    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
 
 class ToolFunction(_Strict):

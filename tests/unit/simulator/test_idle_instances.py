@@ -90,3 +90,14 @@ def test_the_model_that_is_awake_at_the_start_needs_no_swap() -> None:
     other = replace(subject, instances=(replace(subject.instances[0], awake=LARGE),))
     swaps = [result.swaps_cold for result in (run(subject), run(other))]
     assert swaps == [0, 1]
+
+
+def test_of_two_instances_one_keeps_the_model_that_both_have() -> None:
+    """Each left it for the same other model, as the other instance still seemed to have it."""
+    quick = SloClass(name="quick", slo=DeadlineSlo(deadline_ms=2000))
+    arrivals = workload(150, rate_rps=30.0, models=2, output_tokens=20.0, prompt_tokens=50.0, classes=2)
+    subject = scenario(arrivals, models=(SMALL, LARGE), host_memory_bytes=0)
+    subject = replace(subject, slo_classes=(quick, replace(BATCH, priority=1)))
+    ours, fcfs = (run(subject, policy=policy) for policy in ("qlm", "fcfs"))
+    assert ours.outcomes.met.mean() >= fcfs.outcomes.met.mean()
+    assert ours.swaps_cold == 1

@@ -235,6 +235,7 @@ class AgentRunner:
             case ProbeEngine(token_s=token_s):
                 self.post(await self._probe(self._host.engine(), token_s))
             case SwapModel(model=model, later=later):
+                self._spawn(self._send_heartbeat())  # at once: others would leave the same model meanwhile
                 self._engine_changed(await self._host.swap(model, later))
             case RestartEngine(model=model, why=why):
                 await self._host.fail(model, why)

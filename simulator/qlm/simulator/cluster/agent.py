@@ -40,7 +40,6 @@ from qlm.domain.actions import (
     SwapModel,
 )
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted, LeaseAnswer
@@ -177,7 +176,7 @@ class SimulatedAgent:
             RestoreRequest: lambda action: services.after_store(entity, self._restore, action),
             Pull: lambda action: services.after_broker(entity, self._pull, action),
             Abort: self._abort,
-            SwapModel: lambda action: self.host.swap(action.model, action.later),
+            SwapModel: self._swap,
             PrefetchModel: lambda action: self.host.prefetch(action.model),
             ReleasePrefetch: lambda action: self.host.drop_prefetched(action.model),
             RestartEngine: lambda action: self.host.kill_awake(action.why),
@@ -271,11 +270,13 @@ class SimulatedAgent:
                 ended.append(call_id)
         self._post([Progress(chunks=tuple(tokens)), *ends] if tokens else ends, ended)
 
+    def _swap(self, action: SwapModel) -> None:
+        self._heartbeat()
+        self.host.swap(action.model, action.later)
+
     def _engine_changed(self, event: EngineChanged | WeightsPrefetched) -> None:
         self.post(event)
-        if isinstance(event, WeightsPrefetched):
-            return
-        if event.state in (EngineState.AWAKE, EngineState.FAILED) and not self._dead:
+        if not (isinstance(event, WeightsPrefetched) or self._dead):
             self._heartbeat()
 
     # Notifications, timers and heartbeats.
@@ -300,8 +301,7 @@ class SimulatedAgent:
     def _read_queue(self) -> list[Event]:
         if self._services.store_down:
             return []
-        queue = plans.virtual_queue(self._services.state, self._holder.instance)
-        return [QueueRead(queue=queue)]
+        return [QueueRead(queue=plans.virtual_queue(self._services.state, self._holder.instance))]
 
     def _poll(self, _: object) -> None:
         if self._dead:

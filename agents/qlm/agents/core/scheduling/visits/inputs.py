@@ -79,7 +79,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         backlog=backlog(state, forecasts, groups, now_ns),
         back_s=back_s(state, model),
         awake_s=(now_ns - visit.awake_ns) / 1e9,
-        idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
+        idle_s=_idle_s(visit.idle_ns, (group for group, _left in groups), now_ns),
         running_slack_s=tuple(_slacks_s(state, forecasts, now_ns)),
         evicting_s=discarded_s(tokens, recompute_s),
         drain_s=max(_ends_s(state, forecasts, evictable=False), default=0.0),
@@ -100,6 +100,13 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
 def _starved_after_s(state: AgentState) -> float:
     settings = state.settings
     return STARVED_PATIENCES * settings.patience_s if settings.late_weight > 0 else float("inf")
+
+
+def _idle_s(since_ns: int | None, waiting: Iterable[Group], now_ns: int) -> float:
+    """Return the time without anything to do: work of the awake model that has come since ends it."""
+    if since_ns is None or any((group.last_arrival_ns or now_ns) > since_ns for group in waiting):
+        return 0.0
+    return max(1e-9, (now_ns - since_ns) / 1e9)
 
 
 def _spare_s(running: Collection[TrackedRequest], recompute_s: float) -> float:

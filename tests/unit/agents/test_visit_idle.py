@@ -1,0 +1,49 @@
+"""An idle instance beside work for a model that takes long to start: when it leaves, and when it does not."""
+
+from dataclasses import replace
+
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.events import QueueRead
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import Pull, SwapModel
+from qlm.domain.group import Group
+from qlm.domain.request import Request
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
+from qlm.rct_estimator.host_memory import SwapCost
+from support.agent_bench import HOLDER, Bench, M, N, group_of
+from support.requests import a_request
+
+START_S = 50.0
+
+
+def idle_bench() -> Bench:
+    """Return an agent whose first model is awake; each swap is a start."""
+    cost = SwapCost(weights_bytes=1, warm_s=START_S, reload_s=START_S, cold_s=START_S)
+    costs = OperationCosts(swap=dict.fromkeys((M, N), cost), host_memory_bytes=0)
+    bench = Bench(settings=AgentSettings(visits=True), costs=costs)
+    bench.take(SwapModel)
+    return bench
+
+
+def arrived(request: Request, count: int, name: str) -> Group:
+    return replace(group_of(request, count, name), last_arrival_ns=request.arrival_ns)
+
+
+def read(bench: Bench, *groups: Group, forecasts: tuple[ClassForecast, ...]) -> None:
+    bench.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=forecasts)))
+
+
+def forecast(request: Request, rate_rps: float) -> ClassForecast:
+    return ClassForecast(cls=request.cls, service_s=0.1, answer_s=1.0, rate_rps=rate_rps)
+
+
+def test_work_of_the_awake_model_ends_the_idle_time_at_once() -> None:
+    """The decision at its arrival still took the instance for idle, and left for a start of a minute."""
+    bench = idle_bench()
+    bench.later(1000.0)
+    here = a_request("here", deadline_ms=2000, arrival_ns=bench.now_ns)
+    there = a_request("there", model="n", deadline_ms=2000, arrival_ns=bench.now_ns)
+    groups = arrived(there, 3, "there"), arrived(here, 3, "here")
+    read(bench, *groups, forecasts=(forecast(here, 10.0), forecast(there, 10.0)))
+    assert not bench.take(SwapModel)
+    assert [pull.group for pull in bench.take(Pull)] == ["here"]

@@ -161,7 +161,8 @@ def _first_ended(
     for queue in queues:
         time = group.time[queue.instance.kind]
         own_s = time.service.mean + time.tail.mean
-        if best is not None and queue.instance.busy.mean + own_s >= best_s:
+        earliest_s = 0.0 if start is _idle else queue.instance.busy.mean
+        if best is not None and earliest_s + own_s >= best_s:
             continue
         at = start(queue, group)
         if best is None or at.mean + own_s < best_s:

@@ -65,6 +65,22 @@ def test_no_instance_free_in_time() -> None:
     assert of(fleet([group("g", 12.0)], busy=Normal(8.0)), "g")["g"].reason is Reason.NO_INSTANCE_FREE
 
 
+def test_a_fast_kind_that_is_busy_is_not_too_slow() -> None:
+    """It was passed over for its present work, although alone it would have been in time."""
+    problem = fleet([group("g", 4.5)])
+    quick = GroupTime(service=Normal(2.0), tail=Normal(1.0))
+    subject = replace(
+        problem,
+        kinds={**problem.kinds, "b": problem.kinds["a"]},
+        instances=(
+            *problem.instances,
+            Instance(id=InstanceId("i1"), kind="b", loaded_model=ModelId("m"), busy=Normal(30.0)),
+        ),
+        groups=tuple(replace(each, time={**each.time, "b": quick}) for each in problem.groups),
+    )
+    assert of(subject, "g", "")["g"].reason is Reason.NO_INSTANCE_FREE
+
+
 def test_a_swap_that_takes_too_long() -> None:
     assert of(fleet([group("g", 12.0)], loaded="n"), "g")["g"].reason is Reason.SWAP_NEEDED
 

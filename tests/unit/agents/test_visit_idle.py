@@ -10,7 +10,7 @@ from qlm.domain.group import Group
 from qlm.domain.request import Request
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.rct_estimator.host_memory import SwapCost
-from support.agent_bench import HOLDER, Bench, M, N, group_of
+from support.agent_bench import HOLDER, Bench, M, N, S, group_of
 from support.requests import a_request
 
 START_S = 50.0
@@ -35,6 +35,20 @@ def read(bench: Bench, *groups: Group, forecasts: tuple[ClassForecast, ...]) -> 
 
 def forecast(request: Request, rate_rps: float) -> ClassForecast:
     return ClassForecast(cls=request.cls, service_s=0.1, answer_s=1.0, rate_rps=rate_rps)
+
+
+def test_a_late_request_does_not_wait_until_rare_arrivals_are_forgotten() -> None:
+    """Nobody had demoted it, so it had no patience: one waited for an hour on an idle instance."""
+    bench = idle_bench()
+    here = a_request("here", deadline_ms=10_000)
+    late = a_request("late", model="n", deadline_ms=10_000, arrival_ns=bench.now_ns)
+    bench.later(30.0)
+    read(bench, arrived(late, 1, "late"), forecasts=(forecast(here, 0.02), forecast(late, 0.0)))
+    bench.later(1.0)
+    assert not bench.take(SwapModel)  # it weighs less than an arrival
+    while not bench.take(SwapModel):
+        bench.later(0.2)
+        assert bench.now_ns < late.arrival_ns + 900 * S
 
 
 def test_work_of_the_awake_model_ends_the_idle_time_at_once() -> None:

@@ -62,8 +62,8 @@ class OperationsConfig(ConfigSection):
             instance may serve all of its models at any time.
         patience_s: With `visit`, time that batch work waits before it can end a visit; for late work half of
             it, or three times its objective if that is longer. Each further such time makes it more urgent.
-            After 2.5 such times the model is visited in any case, if swaps for that take a fifth of the time
-            at most.
+            After 2.5 such times a model with few requests is visited in any case, if swaps for that take a
+            fifth of the time at most.
         late_weight: With `visit`, worth of a late or batch request whose patience has run out once, in
             requests that miss their objective. 0 serves such work only when an instance is idle.
         promises: Promises of requests (`slo.p_met`) in plans: `priced` weighs them against other misses,

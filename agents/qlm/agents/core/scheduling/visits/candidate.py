@@ -29,6 +29,7 @@ class Candidate:
         quick_rps: Those among them that could wait for a swap from host memory.
         waiting: Number of all of its waiting requests.
         overdue: Worth of those that are late and that no agent has demoted yet, in missed objectives.
+        all_work_s: Time to start all of its waiting requests, late ones included.
         waits_s: Time since the first of them arrived, or since the instance left the model if that is later.
         priority: Lowest priority number among them.
     """
@@ -40,6 +41,7 @@ class Candidate:
     quick_rps: float = 0.0
     waiting: int = 0
     overdue: float = 0.0
+    all_work_s: float = 0.0
     waits_s: float = 0.0
     priority: int = 0
 

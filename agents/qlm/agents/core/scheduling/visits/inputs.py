@@ -40,6 +40,7 @@ def candidates(
             arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
             quick_rps=_quick_rps(state, forecasts, model),
             waiting=sum(left for _group, left in groups),
+            all_work_s=sum(left * forecasts.service_s(group.cls) for group, left in groups),
             waits_s=_waits_s(state, model, groups, now_ns),
             overdue=sum(overdue(state, group, left, now_ns) for group, left in groups),
             priority=min(group.cls.priority for group, _left in groups),

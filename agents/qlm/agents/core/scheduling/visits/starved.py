@@ -1,7 +1,8 @@
 """A model that waits is visited in bounded time, whatever its requests are worth.
 
 Late and batch requests gain a visit once enough of them have waited for long enough. A few for a model that
-is rarely asked for would wait for as long as the awake model is busy.
+is rarely asked for would wait for as long as the awake model is busy. Where many wait there is more work than
+time: visits in turn would only take more of it, by their swaps and evictions.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,22 @@ STARVED_PATIENCES: Final = 2.5
 SWAPS_SHARE: Final = 0.2
 """Share of the time that the swaps of such visits take at most: with many or long ones all wait longer."""
 
+FEW_WORK_S: Final = 30.0
+"""Longest work of what waits for such a model: one short visit serves it all."""
+
 
 def most_starved(present: Present, others: Sequence[Candidate]) -> Leave | None:
-    """Return the model that has waited longest, if that is too long; models of a lower priority wait on."""
+    """Return the model whose few requests have waited longest, if that is too long.
+
+    Models of a lower priority than the present work wait on.
+    """
     limit_s = max(present.starved_after_s, sum(each.swap_s + present.back_s for each in others) / SWAPS_SHARE)
     waiting = (
         each
         for each in others
-        if each.waits_s >= limit_s and (present.priority is None or each.priority <= present.priority)
+        if each.waits_s >= limit_s
+        and each.all_work_s <= FEW_WORK_S
+        and (present.priority is None or each.priority <= present.priority)
     )
     longest = max(waiting, key=lambda each: (each.waits_s, each.model), default=None)
     if longest is None:

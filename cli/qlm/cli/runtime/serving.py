@@ -20,6 +20,7 @@ from qlm.cli.config.fleet import InstanceConfig
 from qlm.cli.config.listeners.access import for_operators, monitor_rules
 from qlm.cli.config.settings import Config
 from qlm.cli.plans.audit import PlanAuditor
+from qlm.cli.plans.tables import count
 from qlm.cli.processes.ending import exit_at_once
 from qlm.cli.processes.totals import WorkerTotals
 from qlm.cli.processes.workers import Workers, WorkerTask, check_workers
@@ -186,7 +187,7 @@ async def _reindex(backends: Backends, clock: SystemClock) -> None:
     async with broker_client(backends) as broker:
         found = await Reindexer(broker, backends.store, clock).index_all()
     if found:
-        log.info("%d accepted requests were waiting in the queue and are served now", found)
+        log.info("found %s in the queue, accepted before this start", count(found, "request"))
 
 
 async def _control(

@@ -32,7 +32,7 @@ from qlm.controller.shell.store_watch import StoreWatch
 from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.controller.shell.timed_placer import TimedPlacer
 from qlm.domain.errors import NotLeadingError, StoreUnavailableError
-from qlm.domain.ids import ControllerId
+from qlm.domain.ids import ControllerId, ModelId
 from qlm.domain.leadership import WAKE_LEADER, Term
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
@@ -66,6 +66,9 @@ JOINED_S: Final = 0.2
 """Time from a request that joins a planned group to the next plan. A plan for each took a fifth of the
 processor time of a short request (0.9 of 4.9 ms at 100 requests per second)."""
 
+UNSERVED_NS: Final = 10_000_000_000
+"""Time without a live instance after which a model is named in the log: at a start agents join last."""
+
 WATCH_NS: Final = 2_000_000_000
 """Least time between two views of a standby: speeds are learned over 5 s or more."""
 
@@ -78,6 +81,7 @@ class ControllerLoop:
 
     Attributes:
         decided_s: Processor time of the last decision without its placement, in its own threads.
+        unserved_since_ns: Models that are waited for without a live instance, and since when.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class ControllerLoop:
         self._woken_soon: asyncio.TimerHandle | None = None
         self.decided_s = 0.0
         self._warned: set[str] = set()
+        self.unserved_since_ns: dict[ModelId, int] = {}
 
     async def run(self) -> None:
         """Plan at every wakeup and at least every `quiet_s`; resign at the end."""
@@ -189,7 +194,7 @@ class ControllerLoop:
         for failure in decision.failures:
             self._faults.note(log, failure.error, _COSTS[failure.kind is FailureKind.PLACEMENT])
         await self._history.keep(self._estimator, now_ns, term)
-        self._warn(view)
+        self._warn(view, now_ns)
         if self._metrics is not None:
             self._metrics.planned(view, decision, took_s)
         return decision
@@ -279,11 +284,15 @@ class ControllerLoop:
             async with asyncio.timeout(self._settings.quiet_s):
                 await self._woken.wait()
 
-    def _warn(self, view: ClusterView) -> None:
+    def _warn(self, view: ClusterView, now_ns: int) -> None:
         """Log once what cannot be planned."""
+        unserved = {cls.model for cls in classes_without_instance(view)}
+        since_ns = {model: self.unserved_since_ns.get(model, now_ns) for model in unserved}
+        self.unserved_since_ns = since_ns
         warnings = {
-            f"no live instance serves {cls.model}: its requests wait"
-            for cls in classes_without_instance(view)
+            f"no live instance serves {model}: its requests wait"
+            for model in unserved
+            if now_ns - since_ns[model] >= UNSERVED_NS
         }
         warnings |= {
             f"instances with the accelerator {kind!r} get no work: this configuration does not have that kind"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qlm.cli.bench.schedule import Load, plan, prompt_tokens, read_load_trace
-from qlm.domain.errors import InvalidValueError
+from qlm.domain.errors import QlmError
 from qlm.simulator.workload.trace_format import TraceFormat
 
 LOAD = Load(request_rate=20.0, num_prompts=4000, random_range_ratio=0.5)
@@ -56,7 +56,7 @@ def test_neither_rate_nor_times_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lengths.csv"
     path.write_text("num_prefill_tokens,num_decode_tokens\n10,2\n", "utf-8")
     for trace in (None, read_load_trace(path, TraceFormat.LENGTHS)):
-        with pytest.raises(InvalidValueError, match="--request-rate"):
+        with pytest.raises(QlmError, match="--request-rate is missing; expected a rate, inf"):
             plan(Load(request_rate=None, trace=trace), 0)
 
 

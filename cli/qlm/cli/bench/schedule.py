@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.cli.bench.record import FloatArray
-from qlm.domain.errors import InvalidValueError
+from qlm.domain.errors import QlmError
 from qlm.simulator.workload.arrivals import ArrivalSpan, Gamma
 from qlm.simulator.workload.reading import TraceSource, read_trace
 from qlm.simulator.workload.trace import Trace
@@ -62,7 +62,7 @@ def plan(load: Load, seed: int) -> tuple[Planned, ...]:
     """Draw a schedule. The same seed gives the same lengths at every rate.
 
     Raises:
-        InvalidValueError: There is neither a rate nor a trace with times.
+        QlmError: There is neither a rate nor a trace with times.
     """
     prompts, outputs = _lengths(load, np.random.default_rng((seed, 1)))
     times_s = _times_s(load, len(prompts), np.random.default_rng((seed, 0)))
@@ -73,8 +73,8 @@ def plan(load: Load, seed: int) -> tuple[Planned, ...]:
 def _times_s(load: Load, requests: int, rng: np.random.Generator) -> FloatArray:
     if load.request_rate is None:
         if load.trace is None or load.trace.arrival_ns is None:
-            expected = "a rate, or inf to send all at once, unless a trace has times"
-            raise InvalidValueError("--request-rate", None, expected)
+            expected = "a rate, inf to send all at once, or a trace with times"
+            raise QlmError(f"--request-rate is missing; expected {expected}")
         return np.asarray(load.trace.arrival_ns[:requests] / 1e9)
     if np.isinf(load.request_rate):
         return np.zeros(requests)

@@ -12,7 +12,7 @@ from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
 from qlm.controller.core.placement.homes import home_changes
-from qlm.controller.core.placement.placing import restricted, update_placement
+from qlm.controller.core.placement.placing import UNASKED_AFTER_S, restricted, update_placement
 from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
@@ -89,7 +89,10 @@ def test_before_the_first_placement_a_model_that_is_ready_nowhere_starts_on_a_sp
     once = replace(view, instances=(status("i", A), starting))
     assert served(restricted(once, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {C}}
     unasked = ClusterView(classes=asked(A, C), instances=(status("i", A), status("j", B)), queues=())
-    assert served(restricted(unasked, PlacementState(), FLEET, NOW_NS)) == {"i": {A}, "j": {B, C}}
+    begun = PlacementState(traffic_since_s=NOW_NS / 1e9)
+    assert served(restricted(unasked, begun, FLEET, NOW_NS)) == {"i": {A}, "j": {B}}
+    later_ns = NOW_NS + round(UNASKED_AFTER_S * S)
+    assert served(restricted(unasked, begun, FLEET, later_ns)) == {"i": {A}, "j": {B, C}}
 
 
 @pytest.mark.parametrize(("start_s", "waits_s"), [(0.4, 0.4), (40.0, 10.0)])

@@ -12,6 +12,9 @@ from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, Homes, PlacementState, place
 
+UNASKED_AFTER_S: Final = 3.0
+"""Time with requests after which a model without any is taken for one that is not asked for."""
+
 READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
 """States of an engine that serves, or will without a cold start."""
 
@@ -74,7 +77,7 @@ def restricted(view: ClusterView, state: PlacementState, fleet: Fleet, now_ns: i
 
     waiting = {each.cls.model for each in view.classes if each.queued}
     served = frozenset[ModelId]().union(*(_here(homes, each) & _ready(each) for each in _live(view)))
-    spare = _spare(view) if state.homes is None else frozenset[InstanceId]()
+    spare = _spare(view, state, now_ns) if state.homes is None else frozenset[InstanceId]()
 
     def serves(status: InstanceStatus) -> tuple[ModelId, ...]:
         here = _here(homes, status)
@@ -98,13 +101,16 @@ def _waits(model: ModelId, view: ClusterView, state: PlacementState, fleet: Flee
     return now_ns / 1e9 - state.traffic_since_s < min(FIRST_AFTER_S, start_s)
 
 
-def _spare(view: ClusterView) -> frozenset[InstanceId]:
+def _spare(view: ClusterView, state: PlacementState, now_ns: int) -> frozenset[InstanceId]:
     """Return the idle instances whose awake model no request needs there.
 
-    None is for it, or another instance has it awake, too. So a start there takes nothing from anybody, and
-    ten seconds are worth more than the best place.
+    Another instance has it awake, too, or requests have come for `UNASKED_AFTER_S` without one for it. So a
+    start there takes nothing from anybody, and ten seconds are worth more than the best place.
     """
     asked = {each.cls.model for each in view.classes}
+    since_s = state.traffic_since_s
+    if since_s is None or now_ns / 1e9 - since_s < UNASKED_AFTER_S:
+        asked |= {each.active_model for each in _live(view) if each.active_model is not None}
     needed, spare = set[ModelId | None](), set[InstanceId]()
     for status in sorted(_live(view), key=lambda each: (_idle(each, view), each.id)):  # busy ones first
         if _idle(status, view) and (status.active_model in needed or status.active_model not in asked):

@@ -109,6 +109,15 @@ def test_an_answer_without_text_may_be_sent_back(fields: dict[str, object], text
         parse_chat(CHAT | {"messages": [sent | {"role": "user"}]})
 
 
+def test_a_refusal_may_be_sent_back_as_a_part_of_an_answer() -> None:
+    parts = [{"type": "text", "text": "Well."}, {"type": "refusal", "refusal": "No."}]
+    sent = {"role": "assistant", "content": parts}
+    assert parse_chat(CHAT | {"messages": [*CHAT["messages"], sent]}).messages[1].text == "Well.\nNo."
+    assert refusal_of_chat(messages=[sent | {"role": "user"}]).param == "messages[0].content"
+    wrong = {"role": "assistant", "content": [{"type": "refusal", "refusal": 7}]}
+    assert refusal_of_chat(messages=[wrong]).param == "messages[0].content"
+
+
 def test_reasoning_may_be_sent_back_under_its_former_name() -> None:
     def reasoning(**fields: str) -> str | None:
         sent = {"role": "assistant", "content": "Hello", **fields}

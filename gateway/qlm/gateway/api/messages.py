@@ -25,7 +25,7 @@ def as_sent_back(message: object) -> object:
 
     That is: nulls, an empty list of parts beside tool calls, and the former name of `reasoning`, which
     LiteLLM uses and vLLM 0.32 still takes. An answer without text, as one that was cut off inside its
-    reasoning, has an empty one; the text of a refusal is that of the message.
+    reasoning, has an empty one; the text of a refusal is that of the message, or of its part.
     """
     if not isinstance(message, dict):
         return message
@@ -39,13 +39,22 @@ def as_sent_back(message: object) -> object:
 
 
 def _with_text(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an earlier answer with a text if it has neither that nor calls."""
+    """Return an earlier answer with a text if it has neither that nor calls, and refusals as texts."""
+    if isinstance(parts := answer.get("content"), list):
+        return {**answer, "content": [_refusal_as_text(part) for part in parts]}
     if answer.get("content") is not None or answer.get("tool_calls"):
         return answer
     if answer.keys().isdisjoint(("content", "reasoning", "refusal")):
         return answer
     rest = {key: value for key, value in answer.items() if key != "refusal"}
     return {**rest, "content": answer.get("refusal", "")}
+
+
+def _refusal_as_text(part: object) -> object:
+    match part:
+        case {"type": "refusal", "refusal": str(text), **others} if not others:
+            return {"type": "text", "text": text}
+    return part
 
 
 class Message(_Strict):

@@ -4,8 +4,9 @@ import { test } from "node:test";
 
 const folder = new URL("../../gateway/qlm/gateway/http/page/static/", import.meta.url);
 const { bars, horizon, moved, open, roundTime, styles, ticks } = await import(new URL("geometry.js", folder));
+const { Chart, LABEL_PX } = await import(new URL("chart.js", folder));
 const { parse } = await import(new URL("stream.js", folder));
-const { planned, span, relative } = await import(new URL("words.js", folder));
+const { cut, planned, span, relative } = await import(new URL("words.js", folder));
 
 const group = (id, start_s, leaves_s, requests = 10) => ({
   id, requests, start_s, leaves_s, end_s: leaves_s + 2, end_early_s: leaves_s + 1, end_late_s: leaves_s + 3,
@@ -72,4 +73,25 @@ test("times are written as qlm writes them", () => {
 test("a plan that was kept is not said to be made by kept", () => {
   assert.equal(planned("qlm", 4), "plan by qlm 4.0s ago");
   assert.equal(planned("kept", -1), "earlier plan kept 0.0s ago");
+});
+
+test("a name that is too long keeps its ends, which tell the instances of a cluster apart", () => {
+  const within = (most) => (words) => words.length <= most;
+  assert.equal(cut("a100-0", within(6)), "a100-0");
+  assert.equal(cut("gpu-node-europe-west4-01", within(12)), "gpu-no…t4-01");
+  assert.equal(cut("gpu-node-europe-west4-02", within(12)), "gpu-no…t4-02");
+  assert.equal(cut("abc", within(0)), "a…c");
+});
+
+test("no name of an instance or a model runs over the bars beside it, however wide its letters are", () => {
+  const right = [];
+  const pen = {
+    fillRect() {},
+    measureText: (words) => ({ width: 11 * words.length }),
+    fillText: (words, x) => right.push(x + 11 * words.length),
+  };
+  const lane = { instance: "GPU-MAMMOTH-WEST-01", loaded_model: "organization/MMMM-WWWW-7B", kind: "A100" };
+  Chart.prototype.label.call({ pen, plan: { lanes: [lane] }, style: new Map(), colour: {}, width: 900 }, 0, 40);
+  assert.equal(right.length, 2);
+  assert.ok(Math.max(...right) < LABEL_PX, `${right}`);
 });

@@ -1,9 +1,9 @@
 // The chart of virtual queues: a canvas that moves with time, and one option for assistive technology.
 
 import { AXIS, BAR_HEIGHT, BAR_TOP, LANE, MOSTLY, bars, horizon, moved, open, styles, ticks } from "./geometry.js";
-import { count, percent, relative, span } from "./words.js";
+import { count, cut, percent, relative, span } from "./words.js";
 
-const LABEL_PX = 168;
+export const LABEL_PX = 168;
 const CHARACTER_PX = 6.6;
 const GLIDE_MS = 90;
 const DETAIL_PX = 16;
@@ -298,7 +298,8 @@ export class Chart {
     pen.textBaseline = "middle";
     pen.fillStyle = this.colour.text;
     pen.font = "600 13px system-ui, sans-serif";
-    pen.fillText(cut(instance, LABEL_PX - 14, 7.2), 8, y + 17);
+    const within = (room) => (words) => pen.measureText(words).width <= room;
+    pen.fillText(cut(instance, within(LABEL_PX - 18)), 8, y + 17);
     pen.fillStyle = this.colour.faint;
     pen.font = "12px system-ui, sans-serif";
     const style = this.style.get(loaded_model);
@@ -307,7 +308,7 @@ export class Chart {
       pen.fillRect(8, y + 29, 9, 9);
       pen.fillStyle = this.colour.faint;
     }
-    pen.fillText(cut(loaded_model ?? `${kind}, nothing loaded`, LABEL_PX - 32, CHARACTER_PX), style ? 22 : 8, y + 34);
+    pen.fillText(cut(loaded_model ?? `${kind}, nothing loaded`, within(LABEL_PX - 32)), style ? 22 : 8, y + 34);
   }
 
   lane(lane, queue, y, x, elapsed, glide) {
@@ -445,9 +446,4 @@ export class Chart {
     pen.fillStyle = this.colour.text;
     pen.fillRect(x(group.deadline_s) - 0.75, y - 9, 1.5, BAR_HEIGHT + 18);
   }
-}
-
-function cut(words, room, character) {
-  const most = Math.floor(room / character);
-  return words.length <= most ? words : `${words.slice(0, most - 1)}…`;
 }

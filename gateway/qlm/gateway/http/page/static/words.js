@@ -37,3 +37,13 @@ export function gib(bytes) {
 export function thousands(number) {
   return number < 10000 ? String(number) : `${Math.round(number / 1000)}k`;
 }
+
+/** Leave out the middle of a name until it fits: names of one cluster often differ only at their ends. */
+export function cut(name, fits) {
+  let shown = name;
+  for (let kept = name.length - 1; kept > 1 && !fits(shown); kept -= 1) {
+    const end = Math.floor(kept / 2);
+    shown = `${name.slice(0, kept - end)}…${name.slice(name.length - end)}`;
+  }
+  return shown;
+}

@@ -313,6 +313,12 @@ def test_an_instance_whose_swaps_thrash_is_named_and_one_that_swaps_is_not() -> 
     assert "model swaps of b" not in found
 
 
+def test_advice_against_swaps_counts_the_models_of_an_instance_of_many() -> None:
+    many = [f"organization/a-model-with-a-long-name-{n}" for n in range(14)]
+    found = findings([an_instance("a", many[0], *many[1:]) | {"operations": operations(11, 9, 42.0)}])
+    assert found["model swaps of a"].remedy.startswith("give one of its 14 models an instance of its own")
+
+
 def a_late_class(missed: int, judged: int, slo: str = "deadline-2s") -> dict[str, Any]:
     return {
         "model": "m",

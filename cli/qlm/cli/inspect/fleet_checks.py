@@ -10,6 +10,9 @@ THRASHED_MIN: Final = 3
 
 THRASHED_SHARE: Final = 0.25
 
+SHOWN_MAX: Final = 4
+"""Models that advice names: a list of more hides the advice."""
+
 Instance = Mapping[str, Any]
 
 
@@ -80,7 +83,11 @@ def thrashing(instances: Sequence[Instance]) -> Iterator[Finding]:
             f"{lost_s:.0f} s of {stats['observed_s']:.0f} s had no serving model"
         )
         remedy = (
-            f"give one of {', '.join(each['models'])} an instance of its own, or loosen the objectives that "
+            f"give one of {_shown(each['models'])} an instance of its own, or loosen the objectives that "
             "alternate; `qlm instances` has the classes that caused the swaps"
         )
         yield Finding(f"model swaps of {each['id']}", False, detail, remedy)
+
+
+def _shown(models: Sequence[str]) -> str:
+    return ", ".join(models) if len(models) <= SHOWN_MAX else f"its {len(models)} models"

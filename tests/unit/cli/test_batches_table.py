@@ -59,3 +59,10 @@ def test_tables_have_what_is_wrong_with_the_input() -> None:
     failed = BATCH | {"status": "failed", "failed_at": 120, "errors": {"data": [error]}}
     assert "line 3: custom_id is 7; expected a text" in batch_table(failed, 150).notes
     assert batches_table({"batches": [failed]}, 150).columns[0].cells == ("batch_1",)
+
+
+@pytest.mark.parametrize("name", ["completed", "failed", "expired", "cancelled"])
+def test_a_batch_that_has_ended_says_when_and_not_when_its_window_would_end(name: str) -> None:
+    rows = [column.cells for column in batch_table(BATCH | {"status": name, f"{name}_at": 120}, 150).columns]
+    assert "ended" in rows[0] and "window" not in rows[0]
+    assert "window" in batch_table(BATCH, 150).columns[0].cells

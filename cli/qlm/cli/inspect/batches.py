@@ -39,12 +39,19 @@ def batch_table(batch: dict[str, Any], now_s: float) -> Table:
         ("lines", _lines(batch)),
         ("pace", pace(batch, now_s)),
         ("created", ago(batch["created_at"])),
-        ("window", f"{batch['completion_window']}, ends {ago(batch['expires_at'])}"),
+        _end(batch),
         ("answers", batch["output_file_id"]),
         ("errors", batch["error_file_id"]),
     ]
     notes = [_wrong(each) for each in (batch["errors"] or {"data": []})["data"]]
     return table(f"batch {batch['id']}", ("what", "value"), rows, notes=notes)
+
+
+def _end(batch: dict[str, Any]) -> tuple[str, str | None]:
+    """Return when a batch ended, or until when it may run."""
+    if (ended_s := _ended_s(batch)) is not None:
+        return "ended", ago(ended_s)
+    return "window", f"{batch['completion_window']}, ends {ago(batch['expires_at'])}"
 
 
 def status(batch: dict[str, Any]) -> str:

@@ -61,6 +61,11 @@ def test_requests_due_after_the_horizon_are_counted_apart(tmp_path: Path) -> Non
     assert "0 requests, - met in all; 0 refused, 0 unfinished; 30 not arrived" in done.output, done.output
 
 
+def test_one_request_is_counted_in_the_singular(tmp_path: Path) -> None:
+    done = qlm("simulate", with_arrivals(tmp_path, "{bursts: {count: 1, start_s: 0}}"))
+    assert re.search(r"^1 request, .* met in all; .* 0 evictions$", done.output, re.M), done.output
+
+
 def test_simulate_writes_the_files_of_the_design(scenario: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = qlm("simulate", scenario, "--policy", "fcfs", "--seed", "7", "--out", out)

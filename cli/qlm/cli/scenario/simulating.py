@@ -12,6 +12,7 @@ import orjson
 from qlm.cli.commands.simulation_options import bar, check_folder, drawing
 from qlm.cli.inspect.console import console
 from qlm.cli.inspect.render import table
+from qlm.cli.plans.tables import count
 from qlm.cli.profiling.used_beyond import lines_of_profiles
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import draw_scenario, stream_lines
@@ -97,10 +98,10 @@ def _print(summed: dict[str, object], out: Path | None) -> None:
     console().print(table(title, heads, rows), crop=False)
     say = partial(console().print, highlight=False, markup=False)
     say(
-        f"{summed['submitted']} requests, {_percent(summed['attainment'])} met in all; "
+        f"{_count(summed, 'submitted', 'request')}, {_percent(summed['attainment'])} met in all; "
         f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
         + (f"{summed['not_arrived']} not arrived before the horizon; " if summed["not_arrived"] else "")
-        + f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
+        + f"{_count(summed, 'swaps', 'model swap')}, {_count(summed, 'evictions', 'eviction')}"
     )
     say(gpu_time_text(summed))
     say(_prefixes(summed))
@@ -108,6 +109,12 @@ def _print(summed: dict[str, object], out: Path | None) -> None:
         f"{_number(summed['simulated_s'])} s simulated in {_number(summed['wall_s'])} s"
         + (f"; written to {out}" if out else "")
     )
+
+
+def _count(summed: Mapping[str, object], name: str, what: str) -> str:
+    number = summed[name]
+    assert isinstance(number, int)
+    return count(number, what)
 
 
 def _percentiles(late: Mapping[str, object], of: str) -> str:

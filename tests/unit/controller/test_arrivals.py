@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.controller.core.estimating.arrivals import Arrivals, update_arrivals
+from qlm.controller.core.estimating.arrivals import Arrivals, present_rates, update_arrivals
+from qlm.domain.view import ClassView
 from support.estimating import CHAT, NOW_NS, S, seen, view_of
 
 
@@ -16,6 +17,16 @@ def test_a_burst_after_a_restart_is_not_taken_for_the_rate_of_the_hours_before()
     alone = Arrivals(later_ns, 10).read(10, later_ns + 10 * S, 50)
     assert alone.accepted_rps == pytest.approx(5.0)
     assert burst.accepted_rps < 1.0
+
+
+@pytest.mark.parametrize("first", [(), (seen(CHAT),)], ids=["a-new-class", "a-known-class"])
+def test_requests_within_milliseconds_are_no_rate_of_thousands(first: tuple[ClassView, ...]) -> None:
+    """The rate of a controller's first second was 14 requests over 11 ms: 1272 per second."""
+    ms = S // 1000
+    known = update_arrivals(view_of(*(replace(each, finished=0, accepted=0) for each in first)), NOW_NS, {})
+    burst = view_of(replace(seen(CHAT), finished=0, accepted=14))
+    known = update_arrivals(burst, NOW_NS + 11 * ms, known, NOW_NS)
+    assert 0 < present_rates(burst, NOW_NS + 11 * ms, known)[CHAT] < 14
 
 
 @pytest.mark.parametrize(("ended", "accepted"), [(3000, 3000), (0, 40)], ids=["restarted", "emptied"])

@@ -32,6 +32,9 @@ KEPT_S: Final = 3600.0
 SILENT_MAX: Final = 256
 """Largest number of such classes; the one seen longest ago goes first."""
 
+RATE_OVER_S: Final = 5.0
+"""Least time over which requests count as a rate: the first of a burst come within milliseconds."""
+
 POISSON_STRENGTH: Final = 4.0
 """Weight of the assumption of Poisson arrivals (variance equal to the mean), in readings."""
 
@@ -80,10 +83,9 @@ class Arrivals:
     @property
     def accepted_rps(self) -> float:
         """Requests accepted per second, of a class that is not served, too; 0 before the second reading."""
-        if not self.past_s:
-            return 0.0
-        weight_s = min(LONG_WEIGHT_S, self.past_s)
-        return (self.asked + weight_s * self.past / self.past_s) / (self.asked_s + weight_s)
+        asked_s, past_s = max(RATE_OVER_S, self.asked_s), max(RATE_OVER_S, self.past_s)
+        weight_s = min(LONG_WEIGHT_S, past_s)
+        return (self.asked + weight_s * self.past / past_s) / (asked_s + weight_s)
 
     @property
     def dispersion(self) -> float:

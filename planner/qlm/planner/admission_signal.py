@@ -89,7 +89,7 @@ class ClassForecast:
         alone_completion: Time from its start to its completion, under the same conditions.
         token_s: Time per output token.
         each_s: Extra wait per further request of the model that goes first.
-        departures: Departures of the class's waiting requests.
+        departures: Departures of the class's waiting requests, late ones included.
     """
 
     cls: RequestClass

@@ -117,6 +117,34 @@ def test_what_waits_leaves_as_the_plan_has_it() -> None:
     )
 
 
+@pytest.mark.parametrize("in_time", [0, 5])
+def test_late_requests_leave_the_class_that_they_came_in(in_time: int) -> None:
+    """They count in its depth: its Retry-After was that of the few that are in time, or of none."""
+    late = CHAT.missed()
+    groups = {CHAT: groups_of(CHAT, in_time), OTHER: groups_of(OTHER, 200)}
+    groups[late] = tuple(replace(each, id=GroupId(f"{each.id}-late")) for each in groups_of(late, 100))
+    view = cluster(
+        *(class_view(cls, NO_LENGTHS, *each) for cls, each in groups.items()),
+        instances=(instance(running=PLACES),),
+        queues={"gpu-0": tuple(itertools.chain(*groups.values()))},
+    )
+    decision = decide(
+        view,
+        now_ns=NOW_NS,
+        fleet=steady_fleet(PLACES),
+        settings=ControllerSettings(),
+        planner=plan_edf,
+        new_id=lambda cls: GroupId("new"),
+    )
+    last = max(
+        (each for each in served_of(decision) if each.group.id.endswith("-late")),
+        key=lambda each: each.start.mean,
+    )
+    departures = signal_of(decision).classes[CHAT].departures
+    assert departures.gone[-1] == pytest.approx(in_time + 100)
+    assert departures.after_s[-1] == pytest.approx(last.start.mean + last.time.service.mean)
+
+
 def _gone(each: Served, after_s: float) -> float:
     service_s = each.time.service.mean
     share = (after_s - each.start.mean) / service_s if service_s else float(after_s >= each.start.mean)

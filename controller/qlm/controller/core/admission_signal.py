@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -141,8 +142,11 @@ def _behind_s(form: PlanningForm, tokens_per_s: float) -> float:
 def _departure_curves(
     snapshot: Snapshot, served: Iterable[Served]
 ) -> dict[RequestClass | None, DepartureCurve]:
-    """Return the departure curve of each class; under None, of all requests."""
-    cls_of = {group.id: view.cls for group, view in snapshot.groups}
+    """Return the departure curve of each class, its late requests included; under None, of all requests.
+
+    Requests that have become late still count in the depth of the class that they came in.
+    """
+    cls_of = {group.id: replace(view.cls, late=False) for group, view in snapshot.groups}
     of: dict[RequestClass | None, list[Served]] = {None: []}
     for each in served:
         of[None].append(each)

@@ -260,6 +260,32 @@ def test_a_round_has_the_objective_less_the_time_of_an_answer() -> None:
     assert 1.0 < alone_s < 16.0
 
 
+@pytest.mark.parametrize("slo", ["deadline-x", "ttft-x"])
+@pytest.mark.parametrize(("share", "hopeless"), [(0.5, True), (1.2, False)])
+def test_what_no_instance_can_answer_in_time_is_not_lost_by_an_absence(
+    slo: str, share: float, hopeless: bool
+) -> None:
+    """Instances were kept for models whose every request is late, at the cost of others.
+
+    Objectives are shares of the time that a prompt alone takes.
+    """
+    profile = replace(SHIPPED, seqs_max=256)
+    fleet = replace(steady_fleet(16), profiles={(M, KIND): profile})
+
+    def learned(cls: RequestClass) -> tuple[ClusterView, EstimatorState]:
+        long = replace(class_view(cls, NO_LENGTHS, *groups_of(cls, 3)), mean_prompt_tokens=4000.0)
+        view = cluster(replace(long, mean_max_tokens=1.0), instances=(instance(),), queues={})
+        return view, learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+
+    _view, state = learned(replace(CHAT, slo=slo))
+    (entry,) = state.times.entries.values()
+    target_ms = 1e3 * share * entry.on_kind.state.own_prefill_s
+    view, state = learned(replace(CHAT, slo=slo, target_ms=target_ms))
+    demand = placement_problem(view, state, fleet, NOW_NS).demands[M]
+    assert (demand.objectives == ()) == hopeless
+    assert (demand.waiting == 0) == hopeless
+
+
 class Unscanned(dict[tuple[RequestClass, str], ClassEntry]):
     """Entries of which each is looked up: of many classes, a scan for each took seconds."""
 

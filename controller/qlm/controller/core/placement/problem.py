@@ -14,6 +14,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
+from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.readers import paced_state
 from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
@@ -23,6 +24,10 @@ SLACK_SHARE_MIN: Final = 0.2
 """Least slack as a share of the objective: lengths may be known badly."""
 
 
+REACHED_MIN: Final = 0.05
+"""Least share of requests that an idle instance answers in time, for their objective to count."""
+
+
 def placement_problem(
     view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
 ) -> PlacementProblem:
@@ -30,12 +35,13 @@ def placement_problem(
     classes = [cls for cls in estimator.arrivals if not cls.late]
     models = sorted({cls.model for cls in classes})
     rates = present_rates(view, now_ns, estimator.arrivals)
+    reached = frozenset(cls for cls in classes if _is_reached(cls, estimator))
     waiting = Counter[ModelId]()
     for each in view.classes:
-        waiting[each.cls.model] += each.queued if each.cls.due_ms is not None else 0
+        waiting[each.cls.model] += each.queued if each.cls in reached else 0
     demands = {
         model: replace(
-            _demand(model, {c: rates[c] for c in classes if c.model == model}, estimator, fleet),
+            _demand(model, {c: rates[c] for c in classes if c.model == model}, reached, estimator, fleet),
             waiting=waiting[model],
         )
         for model in models
@@ -76,6 +82,7 @@ def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
 def _demand(
     model: ModelId,
     rates: dict[RequestClass, float],
+    reached: frozenset[RequestClass],
     estimator: EstimatorState,
     fleet: Fleet,
 ) -> ModelDemand:
@@ -88,28 +95,44 @@ def _demand(
         objectives=tuple(
             (_slack_s(cls, cls.target_ms / 1e3, estimator), rate)
             for cls, rate in rates.items()
-            if cls.target_ms is not None
+            if cls.target_ms is not None and cls in reached
         ),
-        batch_rps=sum(rate for cls, rate in rates.items() if cls.target_ms is None),
+        batch_rps=sum(rate for cls, rate in rates.items() if cls not in reached),
         kinds=kinds,
     )
 
 
 def _slack_s(cls: RequestClass, objective_s: float, estimator: EstimatorState) -> float:
     """Return the time that a request can wait for its start, on the kind where that is longest."""
-    times = estimator.times
-    leads_s = [
-        _lead_s(entry.on_kind.state, first_token=cls.about_first_token)
-        for kind in times.kind
-        if (entry := times.entries.get((cls, kind))) is not None
-    ]
+    leads_s = [lead.mean for lead in _leads(cls, estimator)]
     return max(SLACK_SHARE_MIN * objective_s, objective_s - min(leads_s, default=0.0))
 
 
-def _lead_s(state: SteadyState, *, first_token: bool) -> float:
+def _is_reached(cls: RequestClass, estimator: EstimatorState) -> bool:
+    """Return whether a class has an objective that can be met: else its requests are late wherever they run.
+
+    They may wait then, as those without an objective do. Where times are unknown, it counts as met.
+    """
+    if cls.target_ms is None:
+        return False
+    shares = [lead.at_most(cls.target_ms / 1e3) for lead in _leads(cls, estimator)]
+    return max(shares, default=1.0) >= REACHED_MIN
+
+
+def _leads(cls: RequestClass, estimator: EstimatorState) -> list[Normal]:
+    """Return the time from a start to what the objective is about, on each kind whose times are known."""
+    times = estimator.times
+    entries = (times.entries.get((cls, kind)) for kind in times.kind)
+    return [_lead(each.on_kind.state, first_token=cls.about_first_token) for each in entries if each]
+
+
+def _lead(state: SteadyState, *, first_token: bool) -> Normal:
     """Return the time from a start to what the objective is about, alone: full batches may be too slow."""
-    tokens = 0.0 if first_token else max(0.0, state.workload.output.mean - 1)
-    return state.own_prefill_s + tokens * state.alone_s
+    work, prefill_s = state.workload, state.own_prefill_s
+    prefill = Normal(prefill_s, work.computed_cv2 * prefill_s**2)
+    if first_token:
+        return prefill
+    return prefill + Normal(max(0.0, work.output.mean - 1), work.output.var).scaled(state.alone_s)
 
 
 def _on_kind(

@@ -30,6 +30,7 @@ from qlm.domain.view import ClassView, ClusterView
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.server import create_server
+from qlm.gateway.sessions.gateway import GatewayParts
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.planner.published_plan import PLAN, PublishedPlan
 from qlm.rct_estimator.normal import Normal
@@ -126,8 +127,15 @@ async def gateway_of(groups: int) -> AsyncIterator[int]:
         queues = await SqliteQueues.open(file)
         stack.push_async_callback(queues.close)
         app = create_app(
-            *((), queues.broker(), store, clock, GatewayLimits(), GatewayId("gateway")),
-            new_id=lambda: RequestId(uuid.uuid4().hex),
+            GatewayParts(
+                models=(),
+                broker=queues.broker(),
+                store=store,
+                clock=clock,
+                limits=GatewayLimits(),
+                gateway_id=GatewayId("gateway"),
+                new_id=lambda: RequestId(uuid.uuid4().hex),
+            )
         )
         gateway = app.state.gateway
         admin = admin_app_of(gateway, None, explain_for_page)

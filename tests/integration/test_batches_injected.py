@@ -23,7 +23,7 @@ from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.sessions.gateway import create_gateway
+from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
 from qlm.gateway.webhooks import dispatcher
 from qlm.gateway.webhooks.dispatcher import Dispatcher
 from qlm.gateway.webhooks.sender import Sender
@@ -75,15 +75,17 @@ async def _run_batch(
     storage = failing_storage(replace(plain, pace=pace), injector)
     async with running_cluster(folder) as cluster:
         gateway = create_gateway(
-            MODELS,
-            injector.wrap("gateway", "broker", cluster.broker),
-            injector.wrap("gateway", "store", cluster.store),
-            SystemClock(),
-            cluster.limits,
-            GatewayId("gateway"),
-            lambda: RequestId(uuid.uuid4().hex),
-            storage=storage,
-            webhooks=webhooks(receiver.url, limits=replace_limits(timeout_s=1)),
+            GatewayParts(
+                models=MODELS,
+                broker=injector.wrap("gateway", "broker", cluster.broker),
+                store=injector.wrap("gateway", "store", cluster.store),
+                clock=SystemClock(),
+                limits=cluster.limits,
+                gateway_id=GatewayId("gateway"),
+                new_id=lambda: RequestId(uuid.uuid4().hex),
+                storage=storage,
+                webhooks=webhooks(receiver.url, limits=replace_limits(timeout_s=1)),
+            )
         )
         async with gateway.running(), batches_running(gateway, LINE_ROUTES), _notifying(gateway):
             spec, _ = add_batch(plain, CONTENT, endpoint=ENDPOINT)

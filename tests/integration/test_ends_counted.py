@@ -15,7 +15,7 @@ from qlm.gateway.api.schema import parse_completion
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.sinks import WholeSink
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.sink import NoSink
 from qlm.gateway.sessions.subscription import Subscription
@@ -37,8 +37,15 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 @contextlib.asynccontextmanager
 async def opened(cluster: Cluster, name: str) -> AsyncIterator[Gateway]:
     made = create_gateway(
-        *(MODELS, cluster.broker, cluster.store, SystemClock(), cluster.limits, GatewayId(name)),
-        lambda: RequestId(uuid.uuid4().hex),
+        GatewayParts(
+            models=MODELS,
+            broker=cluster.broker,
+            store=cluster.store,
+            clock=SystemClock(),
+            limits=cluster.limits,
+            gateway_id=GatewayId(name),
+            new_id=lambda: RequestId(uuid.uuid4().hex),
+        )
     )
     async with made.running():
         yield made

@@ -19,6 +19,7 @@ from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.ports.store import Store
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.gateway.http.app import create_app
+from qlm.gateway.sessions.gateway import GatewayParts
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.host_memory import SwapCost
 from simulation.broker_link import BrokerLink
@@ -218,14 +219,16 @@ class Cluster:
 
     async def _run_gateway(self, process: Process, life: str, store: Store, broker: BrokerLink) -> None:
         app = create_app(
-            SPECS,
-            broker,
-            store,
-            process,
-            LIMITS,
-            GatewayId(life),
-            self._new_id,
-            faults=self._faults_of(process),
+            GatewayParts(
+                models=SPECS,
+                broker=broker,
+                store=store,
+                clock=process,
+                limits=LIMITS,
+                gateway_id=GatewayId(life),
+                new_id=self._new_id,
+                faults=self._faults_of(process),
+            )
         )
         async with app.router.lifespan_context(app):
             self._apps[process.name] = app

@@ -15,7 +15,7 @@ from qlm.gateway.batches.line_routes import PreparedLine
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.app import create_app
-from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts
 from support.gateway import MODELS, SystemClock, running_cluster, until
 from support.stored_batches import add_batch, folder_of
 
@@ -67,13 +67,15 @@ async def batch_gateway(folder: Path, storage: Storage) -> AsyncIterator[Gateway
     """Yield a gateway of a cluster in a folder, with files in a storage."""
     async with running_cluster(folder) as cluster:
         app = create_app(
-            MODELS,
-            cluster.broker,
-            cluster.store,
-            SystemClock(),
-            cluster.limits,
-            GatewayId("gateway"),
-            lambda: RequestId(uuid.uuid4().hex),
-            storage=storage,
+            GatewayParts(
+                models=MODELS,
+                broker=cluster.broker,
+                store=cluster.store,
+                clock=SystemClock(),
+                limits=cluster.limits,
+                gateway_id=GatewayId("gateway"),
+                new_id=lambda: RequestId(uuid.uuid4().hex),
+                storage=storage,
+            )
         )
         yield app.state.gateway

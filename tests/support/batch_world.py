@@ -20,7 +20,7 @@ from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
 from support.flaky import Faults, flaky
 from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
 from support.stored_batches import add_batch
@@ -46,14 +46,16 @@ class World:
     @contextlib.asynccontextmanager
     async def gateway(self, routes: LineRoutes = LINE_ROUTES) -> AsyncIterator[Gateway]:
         gateway = create_gateway(
-            MODELS,
-            flaky(self.cluster.broker, self.faults),
-            self.cluster.store,
-            SystemClock(),
-            self.cluster.limits,
-            GatewayId(uuid.uuid4().hex),
-            lambda: RequestId(uuid.uuid4().hex),
-            storage=self.storage,
+            GatewayParts(
+                models=MODELS,
+                broker=flaky(self.cluster.broker, self.faults),
+                store=self.cluster.store,
+                clock=SystemClock(),
+                limits=self.cluster.limits,
+                gateway_id=GatewayId(uuid.uuid4().hex),
+                new_id=lambda: RequestId(uuid.uuid4().hex),
+                storage=self.storage,
+            )
         )
         async with gateway.running(), batches_running(gateway, routes):
             yield gateway

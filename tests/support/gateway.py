@@ -50,6 +50,7 @@ from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.gateway.render.rendering import RenderTiers
+from qlm.gateway.sessions.gateway import GatewayParts
 from qlm.gateway.webhooks.endpoints import Webhooks
 from qlm.simulator.emulation.vllm_logprobs import generate_logprobs, prompt_logprobs
 from qlm.store.embedded.memory import MemoryStore
@@ -263,22 +264,24 @@ class Cluster:
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
-            models,
-            broker or self.broker,
-            self.store,
-            clock or SystemClock(),
-            limits or self.limits,
-            GatewayId(f"gateway-{next(self._names)}"),
-            lambda: RequestId(uuid.uuid4().hex),
-            tracer=tracer,
+            GatewayParts(
+                models=models,
+                broker=broker or self.broker,
+                store=self.store,
+                clock=clock or SystemClock(),
+                limits=limits or self.limits,
+                gateway_id=GatewayId(f"gateway-{next(self._names)}"),
+                new_id=lambda: RequestId(uuid.uuid4().hex),
+                tracer=tracer,
+                exposures=exposures,
+                configured=configured,
+                render_tiers=render_tiers,
+                storage=storage,
+                webhooks=webhooks,
+                faults=faults or FaultLog(),
+            ),
             rules=rules,
-            exposures=exposures,
             admin_url="http://127.0.0.1:8090",
-            configured=configured,
-            render_tiers=render_tiers,
-            storage=storage,
-            webhooks=webhooks,
-            faults=faults,
         )
         limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
         keys_required = rules is not None and rules.keys_required

@@ -21,7 +21,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.page.handlers import LivePage
 from qlm.gateway.http.server import create_server
-from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts
 from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
 from support.flaky import Faults, flaky, until
 from support.gateway import serving
@@ -65,13 +65,15 @@ async def living(folder: Path, rules: AccessRules | None = None) -> AsyncIterato
             engine.tokens_max = 0
         faults = Faults()
         app = create_app(
-            SPECS,
-            made.broker,
-            flaky(made.store, faults),
-            SystemClock(),
-            GatewayLimits(view_interval_s=0.1),
-            GatewayId("gateway"),
-            lambda: RequestId("unused"),
+            GatewayParts(
+                models=SPECS,
+                broker=made.broker,
+                store=flaky(made.store, faults),
+                clock=SystemClock(),
+                limits=GatewayLimits(view_interval_s=0.1),
+                gateway_id=GatewayId("gateway"),
+                new_id=lambda: RequestId("unused"),
+            )
         )
         await stack.enter_async_context(app.router.lifespan_context(app))
         gateway = app.state.gateway

@@ -18,7 +18,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc.server import RpcListener
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.sessions.gateway import create_gateway
+from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
 from support.gateway import MODELS, Cluster, SystemClock
 
 
@@ -37,15 +37,17 @@ async def rpc_gateway(
 ) -> AsyncIterator[tuple[str, RpcListener]]:
     """Run a gateway that has a gRPC listener only; give its address, and the listener."""
     gateway = create_gateway(
-        MODELS,
-        broker or cluster.broker,
-        cluster.store,
-        SystemClock(),
-        limits or cluster.limits,
-        GatewayId(f"rpc-{uuid.uuid4().hex[:8]}"),
-        lambda: RequestId(uuid.uuid4().hex),
-        tracer=tracer,
-        faults=faults,
+        GatewayParts(
+            models=MODELS,
+            broker=broker or cluster.broker,
+            store=cluster.store,
+            clock=SystemClock(),
+            limits=limits or cluster.limits,
+            gateway_id=GatewayId(f"rpc-{uuid.uuid4().hex[:8]}"),
+            new_id=lambda: RequestId(uuid.uuid4().hex),
+            tracer=tracer,
+            faults=faults or FaultLog(),
+        )
     )
     async with gateway.running():
         listener = RpcListener(gateway, rules, connections)

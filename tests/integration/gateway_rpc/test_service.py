@@ -19,7 +19,7 @@ from qlm.gateway.rpc.service import SERVICE
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
 from support.certificates import certificate
 from support.gateway import MODELS, Cluster, SystemClock, until
 from support.rpc import Stream, rpc_gateway
@@ -135,7 +135,15 @@ async def test_tls_by_files_is_what_clients_verify(cluster: Cluster, pair: tuple
 
 async def test_a_port_in_use_is_an_error(cluster: Cluster, address: str) -> None:
     gateway = create_gateway(
-        MODELS, cluster.broker, cluster.store, SystemClock(), GatewayLimits(), GatewayId("g"), _no_id
+        GatewayParts(
+            models=MODELS,
+            broker=cluster.broker,
+            store=cluster.store,
+            clock=SystemClock(),
+            limits=GatewayLimits(),
+            gateway_id=GatewayId("g"),
+            new_id=_no_id,
+        )
     )
     listener = RpcListener(gateway)
     with pytest.raises(RpcPortError, match=address):

@@ -52,7 +52,7 @@ from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.keys.missing import missing_keys
 from qlm.gateway.render.rendering import RenderTiers
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
 from qlm.gateway.webhooks.dispatcher import send_webhooks
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def gateway_of(
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    return create_gateway(
+    parts = GatewayParts(
         models=model_specs(config),
         broker=broker,
         store=backends.store,
@@ -206,6 +206,7 @@ def gateway_of(
         storage=storage(config, clock),
         webhooks=read_webhooks(config.webhooks),
     )
+    return create_gateway(parts)
 
 
 def client_server(config: Config, gateway: Gateway, limits: ConnectionLimits) -> QuietServer:

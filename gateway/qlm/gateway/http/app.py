@@ -1,12 +1,10 @@
 """The ASGI applications of a gateway, for clients and for operators: their routes and error handlers."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,21 +15,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from qlm.domain.errors import QlmError
-from qlm.domain.fleet import ModelSpec
-from qlm.domain.ids import GatewayId, RequestId
-from qlm.domain.ports.broker import Broker
-from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.store import GatewayStore
-from qlm.domain.ports.tracing import Tracer
-from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shown import cut
 from qlm.gateway.api.callers import Headers as HeaderValues
 from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.core.access import AccessRules
-from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
-from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.connections.body import BODY
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.http.guard import CORS_METHODS, Guard, headers_for_page
@@ -53,10 +41,8 @@ from qlm.gateway.http.routes import (
 from qlm.gateway.http.vllm.unsupported import UNSUPPORTED, refuse
 from qlm.gateway.keys.asking import operator_refusal
 from qlm.gateway.live.explaining import Explain
-from qlm.gateway.render.rendering import RenderTiers
-from qlm.gateway.sessions.gateway import Gateway, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
 from qlm.gateway.webhooks.dispatcher import webhooks_sent
-from qlm.gateway.webhooks.endpoints import Webhooks
 
 _MOVED: Final = ("/metrics", "/admin", "/admin/{path:path}")
 """Paths for operators that earlier versions served to clients, too."""
@@ -68,36 +54,14 @@ _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_app(
-    models: Sequence[ModelSpec],
-    broker: Broker,
-    store: GatewayStore,
-    clock: Clock,
-    limits: GatewayLimits,
-    gateway_id: GatewayId,
-    new_id: Callable[[], RequestId],
-    registry: CollectorRegistry | None = None,
-    tracer: Tracer | None = None,
-    rules: AccessRules | None = None,
-    exposures: Sequence[str] = (),
-    faults: FaultLog | None = None,
-    admin_url: str | None = None,
-    configured: Configured = NOTHING_CONFIGURED,
-    render_tiers: RenderTiers = MappingProxyType({}),
-    storage: Storage | None = None,
-    webhooks: Webhooks | None = None,
+    parts: GatewayParts, rules: AccessRules | None = None, admin_url: str | None = None
 ) -> Starlette:
-    """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
+    """Return the application of a new gateway, which is its `state.gateway`; see `app_of`.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    gateway = create_gateway(
-        *(models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures, faults),
-        configured=configured,
-        render_tiers=render_tiers,
-        storage=storage,
-        webhooks=webhooks,
-    )
+    gateway = create_gateway(parts)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

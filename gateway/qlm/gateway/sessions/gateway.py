@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
@@ -37,6 +37,45 @@ from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.gateway.webhooks.endpoints import Webhooks
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """What a gateway is wired from; all of it stays the caller's to close.
+
+    Attributes:
+        models: The models that clients may name.
+        broker: The global queue.
+        store: The shared state.
+        clock: The time.
+        limits: Limits and defaults.
+        gateway_id: Name under which the store announces output to this process; unique among processes.
+        new_id: Returns an unused request id that no one can guess.
+        registry: Registry of its metrics, which GET /metrics exposes; None for one of its own.
+        tracer: Destination of its spans; None to make none.
+        exposures: A warning for each of its listeners that is open to anyone.
+        faults: Failures of the process.
+        configured: What the configuration says of the deployment.
+        render_tiers: Render tiers of models that have one.
+        storage: Files and batches; None to keep none.
+        webhooks: Endpoints that are notified of ends; None for none.
+    """
+
+    models: Sequence[ModelSpec]
+    broker: Broker
+    store: GatewayStore
+    clock: Clock
+    limits: GatewayLimits
+    gateway_id: GatewayId
+    new_id: Callable[[], RequestId]
+    registry: CollectorRegistry | None = None
+    tracer: Tracer | None = None
+    exposures: Sequence[str] = ()
+    faults: FaultLog = field(default_factory=FaultLog)
+    configured: Configured = NOTHING_CONFIGURED
+    render_tiers: RenderTiers = field(default_factory=lambda: MappingProxyType({}))
+    storage: Storage | None = None
+    webhooks: Webhooks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,75 +157,57 @@ class Gateway:
                 await end_tasks(tasks)
 
 
-def create_gateway(
-    models: Sequence[ModelSpec],
-    broker: Broker,
-    store: GatewayStore,
-    clock: Clock,
-    limits: GatewayLimits,
-    gateway_id: GatewayId,
-    new_id: Callable[[], RequestId],
-    registry: CollectorRegistry | None = None,
-    tracer: Tracer | None = None,
-    exposures: Sequence[str] = (),
-    faults: FaultLog | None = None,
-    configured: Configured = NOTHING_CONFIGURED,
-    render_tiers: RenderTiers = MappingProxyType({}),
-    storage: Storage | None = None,
-    webhooks: Webhooks | None = None,
-) -> Gateway:
-    """Wire a gateway; broker and store stay the caller's to close.
-
-    Args:
-        models: The models that clients may name.
-        broker: The global queue.
-        store: The shared state.
-        clock: The time.
-        limits: Limits and defaults.
-        gateway_id: Name under which the store announces output to this process; unique among processes.
-        new_id: Returns an unused request id that no one can guess.
-        registry: Registry of its metrics, which GET /metrics exposes; None for one of its own.
-        tracer: Destination of its spans; None to make none.
-        exposures: A warning for each of its listeners that is open to anyone.
-        faults: Failures of the process.
-        configured: What the configuration says of the deployment.
-        render_tiers: Render tiers of models that have one; they stay the caller's to close.
-        storage: Files and batches; None to keep none.
-        webhooks: Endpoints that are notified of ends; None for none.
+def create_gateway(parts: GatewayParts) -> Gateway:
+    """Wire a gateway.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    served, faults = ServedModels(models), faults or FaultLog()
-    metrics, spans = _metrics(limits, registry, exposures), RequestSpans(tracer)
-    tasks, admitted, away_s = TaskMemory(), Admitted(), limits.publish_timeout_s
-    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults, tasks, admitted)
+    store, clock, limits, faults = parts.store, parts.clock, parts.limits, parts.faults
+    served, tasks, admitted = ServedModels(parts.models), TaskMemory(), Admitted()
+    metrics, spans = _metrics(limits, parts.registry, parts.exposures), RequestSpans(parts.tracer)
+    away_s = limits.publish_timeout_s
+    hub = Hub(served, store, clock, limits, parts.gateway_id, metrics, spans, faults, tasks, admitted)
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_s, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, tasks, away_s)
-    intake = Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher, render_tiers, tasks)
+    publisher = Publisher(parts.broker, store, clock, hub, load, metrics, spans, faults, tasks, away_s)
+    intake = Intake(
+        *(
+            served,
+            encoder,
+            store,
+            clock,
+            limits,
+            parts.new_id,
+            hub,
+            load,
+            publisher,
+            parts.render_tiers,
+            tasks,
+        )
+    )
     return Gateway(
         models=served,
-        broker=broker,
+        broker=parts.broker,
         store=store,
         clock=clock,
         limits=limits,
-        new_id=new_id,
+        new_id=parts.new_id,
         intake=intake,
         hub=hub,
         load=load,
         metrics=metrics,
         spans=spans,
         encoder=encoder,
-        exposures=exposures,
+        exposures=parts.exposures,
         faults=faults,
         started_ns=clock.now_ns(),
-        configured=configured,
-        render_tiers=render_tiers,
+        configured=parts.configured,
+        render_tiers=parts.render_tiers,
         keys=KeyRing(store, clock, faults),
-        storage=storage,
+        storage=parts.storage,
         families=Families(intake, hub, store, load, served, encoder, limits),
-        webhooks=webhooks,
+        webhooks=parts.webhooks,
     )
 
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
@@ -20,7 +22,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.store.core.length_stats import LengthStats
-from support.batch_slots import CAP, STEP_S
+from support.batch_slots import CAP, STEP_S, draw
 
 S = 1_000_000_000
 NOW_NS = 1_000 * S
@@ -86,6 +88,9 @@ def counted(lengths: FloatArray) -> LengthHistogram:
     return stats.value
 
 
+LENGTHS = counted(draw(np.random.default_rng(5), 2000))
+
+
 def groups_of(cls: RequestClass, *counts: int, sealed: bool = False) -> tuple[Group, ...]:
     return tuple(
         Group(
@@ -120,6 +125,12 @@ def cluster(
         instances=instances,
         queues=tuple(VirtualQueue(instance=InstanceId(id), groups=groups) for id, groups in queues.items()),
     )
+
+
+def first_snapshot(view: ClusterView, fleet: Fleet, *, now_ns: int = NOW_NS) -> Snapshot:
+    """Return what a controller without a past sees in a view."""
+    state = learn(NOTHING_LEARNED, view, now_ns=now_ns, fleet=fleet)
+    return take_snapshot(view, now_ns=now_ns, fleet=fleet, state=state)
 
 
 def view_of(*classes: ClassView) -> ClusterView:

@@ -20,6 +20,7 @@ from support.batch_slots import STEP_S, draw, serve
 from support.estimating import (
     BATCH,
     CHAT,
+    LENGTHS,
     NOW_NS,
     OTHER,
     STREAM,
@@ -29,6 +30,7 @@ from support.estimating import (
     class_view,
     cluster,
     counted,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
@@ -41,15 +43,12 @@ def counted_mean_s(lengths: LengthHistogram) -> float:
     return lengths.tokens / lengths.answers * STEP_S
 
 
-RNG = np.random.default_rng(5)
-LENGTHS = counted(draw(RNG, 2000))
 MEAN_S = float(draw(np.random.default_rng(6), 100_000).mean()) * STEP_S
 
 
 def at(view: ClusterView, *, now_ns: int = NOW_NS) -> Snapshot:
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=now_ns, fleet=fleet)
-    return take_snapshot(view, now_ns=now_ns, fleet=fleet, state=state)
+    return first_snapshot(view, fleet, now_ns=now_ns)
 
 
 def behind_a_full_batch(*counts: int, cls: RequestClass = CHAT) -> Snapshot:
@@ -274,8 +273,7 @@ def test_a_batch_below_saturation_is_not_taken_for_a_full_one() -> None:
             instances=(instance(running=running),),
             queues={"gpu-0": groups},
         )
-        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-        now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+        now = first_snapshot(view, fleet)
         expected = of(now, ForecastQuery(cls=CHAT))
         times.append(expected.completion.normal.mean - expected.wait.mean)
     assert times[0] < 0.6 * times[1] < 0.6 * times[2]

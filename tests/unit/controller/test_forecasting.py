@@ -12,7 +12,18 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import InstanceId
 from qlm.domain.length_histogram import NO_LENGTHS
 from qlm.domain.virtual_queue import VirtualQueue
-from support.estimating import CHAT, NOW_NS, M, N, class_view, cluster, groups_of, instance, steady_fleet
+from support.estimating import (
+    CHAT,
+    NOW_NS,
+    M,
+    N,
+    class_view,
+    cluster,
+    first_snapshot,
+    groups_of,
+    instance,
+    steady_fleet,
+)
 
 
 @pytest.mark.parametrize(("factor", "sent"), [(1.0, False), (1.05, False), (1.2, True)])
@@ -20,8 +31,7 @@ def test_agents_get_forecasts_again_when_a_figure_has_changed(factor: float, sen
     groups = groups_of(CHAT, 5)
     view = cluster(class_view(CHAT, NO_LENGTHS, *groups), instances=(instance(),), queues={"gpu-0": groups})
     fleet = steady_fleet(16)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    now = first_snapshot(view, fleet)
     (first,) = forecast_changes(view, now)
     (only,) = first.forecasts
     assert (only.cls, only.rate_rps) == (CHAT, 0.0)

@@ -17,10 +17,18 @@ from qlm.controller.core.estimating.kv_occupancy import (
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.domain.fleet import ServedWork
 from qlm.domain.ids import InstanceId
-from support.batch_slots import draw
-from support.estimating import CHAT, KIND, NOW_NS, M, class_view, cluster, counted, instance, steady_fleet
+from support.estimating import (
+    CHAT,
+    KIND,
+    LENGTHS,
+    NOW_NS,
+    M,
+    class_view,
+    cluster,
+    instance,
+    steady_fleet,
+)
 
-LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 VIEW = cluster(
     replace(class_view(CHAT, LENGTHS), mean_prompt_tokens=1000.0),
     instances=(instance("gpu-0"), instance("gpu-1")),

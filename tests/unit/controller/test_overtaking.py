@@ -11,8 +11,7 @@ from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
 from qlm.controller.core.estimating.instances import REPEATS_HORIZON_S, Repeats
 from qlm.controller.core.estimating.overtaking import expected_arrivals, overtakers, with_overtaking
 from qlm.controller.core.estimating.queues import estimates
-from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
-from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.domain.fleet import ServedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
@@ -23,11 +22,12 @@ from support.batch_slots import draw
 from support.estimating import (
     BATCH,
     CHAT,
+    LENGTHS,
     NOW_NS,
     S,
     class_view,
     cluster,
-    counted,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
@@ -35,7 +35,6 @@ from support.estimating import (
 
 PLACES = 16
 ONLY = InstanceId("gpu-0")
-LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 URGENT = replace(CHAT, priority=-1)
 
 
@@ -45,10 +44,9 @@ def having(rates: dict[RequestClass, float], cls: RequestClass = BATCH) -> Snaps
     classes = [class_view(cls, LENGTHS, *groups)]
     classes += [class_view(each, LENGTHS) for each in rates if each != cls]
     view = cluster(*classes, instances=(instance(running=PLACES),), queues={"gpu-0": groups})
-    fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = first_snapshot(view, steady_fleet(PLACES))
     known = {each: Arrivals(NOW_NS, 0, rate * 1000, 1000.0) for each, rate in rates.items()}
-    return take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=replace(state, arrivals=known))
+    return replace(now, state=replace(now.state, arrivals=known))
 
 
 def rate_of(share: float) -> float:

@@ -2,33 +2,29 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
 from qlm.controller.core.estimating.predecessors import predecessors_work, remaining_staged
-from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
-from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.domain.fleet import StagedWork
 from qlm.domain.group import RequestClass
 from qlm.rct_estimator.normal import Normal
-from support.batch_slots import draw
 from support.estimating import (
     BATCH,
     CHAT,
     KIND,
-    NOW_NS,
+    LENGTHS,
     M,
     class_view,
     cluster,
-    counted,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
 )
 
 PLACES = 16
-LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 
 
 def holding(*staged: StagedWork, unclassified: int = 0) -> Snapshot:
@@ -39,8 +35,7 @@ def holding(*staged: StagedWork, unclassified: int = 0) -> Snapshot:
     classes = [class_view(CHAT, LENGTHS, *group), class_view(BATCH, LENGTHS)]
     view = cluster(*classes, instances=(status,), queues={"gpu-0": group})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    return take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    return first_snapshot(view, fleet)
 
 
 def work(now: Snapshot, queued_cls: RequestClass | None) -> Normal:

@@ -25,13 +25,14 @@ from support.batch_slots import STEP_S, draw
 from support.estimating import (
     CHAT,
     KIND,
+    LENGTHS,
     NOW_NS,
     STREAM,
     M,
     N,
     class_view,
     cluster,
-    counted,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
@@ -39,7 +40,6 @@ from support.estimating import (
 from support.plans import random_problem
 
 PLACES = 16
-LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 MEAN_S = float(draw(np.random.default_rng(6), 100_000).mean()) * STEP_S
 
 
@@ -47,8 +47,7 @@ def problem(*counts: int, status: InstanceStatus) -> tuple[Problem, Snapshot, Cl
     groups = groups_of(CHAT, *counts)
     view = cluster(class_view(CHAT, LENGTHS, *groups), instances=(status,), queues={"gpu-0": groups})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    now = first_snapshot(view, fleet)
     return make_problem(view, now, move_s=1.0), now, view
 
 
@@ -84,8 +83,7 @@ def test_a_class_passes_its_promise_to_its_groups_unless_they_are_late() -> None
         (group,) = groups_of(cls, 20)
         known = replace(class_view(cls, LENGTHS, group), extensions=ClassExtensions(p_met=0.9))
         view = cluster(known, instances=(instance(),), queues={"gpu-0": (group,)})
-        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=steady_fleet(PLACES))
-        now = take_snapshot(view, now_ns=NOW_NS, fleet=steady_fleet(PLACES), state=state)
+        now = first_snapshot(view, steady_fleet(PLACES))
         written = make_problem(view, now, move_s=0.0, promise_s=PROMISE_S["hard"])
         assert written.promise_s == PROMISE_S["hard"]
         promised[cls.late] = [each.p_met for each in written.groups]
@@ -145,8 +143,7 @@ def test_a_group_is_due_with_its_middle_request_and_never_given_up(
     view = replace(view, newest_arrival_ns=NOW_NS + round(newest_s * 1e9))
     seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, seen, now_ns=NOW_NS, fleet=fleet)
-    written = make_problem(seen, take_snapshot(seen, now_ns=NOW_NS, fleet=fleet, state=state), move_s=0.0)
+    written = make_problem(seen, first_snapshot(seen, fleet), move_s=0.0)
     (planned,) = written.groups
     assert planned.deadline_s is not None
     assert planned.deadline_s - written.now_s == pytest.approx(due_s + 20.0, abs=1e-5)
@@ -160,8 +157,7 @@ def test_batches_beyond_the_full_one_are_of_one_kind() -> None:
     )
     view = cluster(class_view(CHAT, LENGTHS, *groups), instances=full, queues={"gpu-0": groups})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    written = make_problem(view, take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    written = make_problem(view, first_snapshot(view, fleet), move_s=1.0)
     whole, beyond, free = (each.kind for each in written.instances)
     assert whole == beyond != free
 
@@ -182,8 +178,7 @@ def test_the_tail_is_what_the_objective_is_about() -> None:
         queues={"gpu-0": groups},
     )
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    now = first_snapshot(view, fleet)
     answer, first = (next(iter(g.time.values())).tail for g in make_problem(view, now, move_s=0.0).groups)
     assert answer.mean == pytest.approx(MEAN_S, rel=0.05)
     assert first.mean == pytest.approx(STEP_S, rel=0.01)
@@ -218,15 +213,13 @@ def test_the_less_loaded_of_two_twins_has_the_shorter_tail() -> None:
     twins = (instance("gpu-0", running=9), instance("gpu-1", running=3))
     view = cluster(class_view(CHAT, LENGTHS, *groups), instances=twins, queues={})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    written = make_problem(view, take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    written = make_problem(view, first_snapshot(view, fleet), move_s=1.0)
     (group,) = written.groups
     busy, quiet = (group.time[each.kind].tail.mean for each in written.instances)
     assert written.instances[0].kind != written.instances[1].kind
     assert quiet < busy
     even = replace(view, instances=(replace(twins[0], running=3), twins[1]))
-    state = learn(NOTHING_LEARNED, even, now_ns=NOW_NS, fleet=fleet)
-    alike = make_problem(even, take_snapshot(even, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    alike = make_problem(even, first_snapshot(even, fleet), move_s=1.0)
     assert len(alike.kinds) == 1
 
 
@@ -256,8 +249,7 @@ def test_an_instance_is_added_of_the_kind_with_the_least_running() -> None:
         ([*statuses, small], {1: f"{KIND} with {M}", 2: f"{KIND} with {M}, {N}"}),
     ):
         view = cluster(class_view(CHAT, LENGTHS, *groups), instances=tuple(fleet), queues={"gpu-0": groups})
-        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=steady_fleet(PLACES))
-        now = take_snapshot(view, now_ns=NOW_NS, fleet=steady_fleet(PLACES), state=state)
+        now = first_snapshot(view, steady_fleet(PLACES))
         written = make_problem(view, now, move_s=0.0)
         assert len(written.kinds) == len(fleet)
         added = kinds_to_add(written)
@@ -280,8 +272,7 @@ def test_a_plan_of_instances_with_a_hundred_models_can_be_read() -> None:
     groups = groups_of(CHAT, 5)
     view = cluster(class_view(CHAT, LENGTHS, *groups), instances=instances, queues={"gpu-0": groups})
     fleet = steady_fleet(PLACES)
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    now = first_snapshot(view, fleet)
     written = make_problem(view, now, move_s=1.0)
     assert len(written.kinds) == 2 and {accelerator_of(kind) for kind in written.kinds} == {KIND}
     published = PublishedPlan(at_ms=round(1000 * written.now_s), problem=written, plan=plan_fcfs(written))

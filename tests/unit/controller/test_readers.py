@@ -10,8 +10,7 @@ from qlm.controller.core.decide import ControllerSettings, decide
 from qlm.controller.core.estimating.classes import class_posterior
 from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
 from qlm.controller.core.estimating.service_times import class_entry
-from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
-from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass, request_class
 from qlm.domain.ids import GroupId
@@ -19,16 +18,16 @@ from qlm.domain.slo import ReadingSlo
 from qlm.planner.admission_signal import ClassForecast
 from qlm.planner.baselines.edf import plan_edf
 from qlm.rct_estimator.profiles.iteration import IterationTime
-from support.batch_slots import draw
 from support.estimating import (
     BATCH,
     KIND,
+    LENGTHS,
     NOW_NS,
     STREAM,
     M,
     class_view,
     cluster,
-    counted,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
@@ -36,7 +35,6 @@ from support.estimating import (
 
 PLACES = 64
 READERS = request_class(M, ReadingSlo(ttft_ms=1000.0, tokens_per_s=20.0), 0)
-LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 
 
 def growing_fleet(*, bounds_readers: bool = True) -> Fleet:
@@ -52,8 +50,7 @@ def at(cls: RequestClass, fleet: Fleet, *, running: int = 0, waiting: int = 200)
     view = cluster(
         class_view(cls, LENGTHS, *groups), instances=(instance(running=running),), queues={"gpu-0": groups}
     )
-    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    return take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    return first_snapshot(view, fleet)
 
 
 def test_the_pace_of_a_class_is_that_of_its_label_until_it_is_late() -> None:

@@ -135,23 +135,6 @@ def best_start(
     return best, best_s
 
 
-@compiled()
-def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) -> float:
-    """Return the sum of least charges and prices over the tabulated starts: an estimate of `proven_value`."""
-    c, edges, prices, table = without_refcounts((c, edges, prices, table))
-    until = totals(prices, edges)
-    kinds, groups = c.runs.shape
-    value = 0.0
-    for g in range(groups):
-        m, best = c.model[g], NEVER
-        for k in range(kinds):
-            if c.runs[k, g]:
-                cost, _ = best_start(c, k, g, edges, prices[k, m], until[k, m], table[k, g])
-                best = min(best, cost)
-        value += best
-    return value
-
-
 @compiled(inline="always")
 def least_cost(
     c: Charges,
@@ -204,6 +187,33 @@ def least_cost(
     return float(least)
 
 
+@compiled(inline="always")
+def _summed_costs(c: Charges, edges: Floats, prices: Floats, table: Floats, tolerance: float) -> float:
+    """Return the sum of least charges and prices; with an infinite tolerance, over tabulated starts only."""
+    until = totals(prices, edges)
+    kinds, groups = c.runs.shape
+    value = 0.0
+    for g in range(groups):
+        m, best = c.model[g], NEVER
+        for k in range(kinds):
+            if not c.runs[k, g]:
+                continue
+            if tolerance == NEVER:
+                cost, _ = best_start(c, k, g, edges, prices[k, m], until[k, m], table[k, g])
+            else:
+                cost = least_cost(c, k, g, edges, prices[k, m], until[k, m], table[k, g], best, tolerance)
+            best = min(best, cost)
+        value += best
+    return value
+
+
+@compiled()
+def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) -> float:
+    """Return the sum of least charges and prices over the tabulated starts: an estimate of `proven_value`."""
+    c, edges, prices, table = without_refcounts((c, edges, prices, table))
+    return _summed_costs(c, edges, prices, table, NEVER)
+
+
 @compiled()
 def proven_value(c: Charges, edges: Floats, prices: Floats, table: Floats, tolerance: float) -> float:
     """Return a lower bound on the sum of least charges and prices over all starts.
@@ -216,14 +226,4 @@ def proven_value(c: Charges, edges: Floats, prices: Floats, table: Floats, toler
         tolerance: Largest loss per group.
     """
     c, edges, prices, table = without_refcounts((c, edges, prices, table))
-    until = totals(prices, edges)
-    kinds, groups = c.runs.shape
-    value = 0.0
-    for g in range(groups):
-        m, best = c.model[g], NEVER
-        for k in range(kinds):
-            if c.runs[k, g]:
-                cost = least_cost(c, k, g, edges, prices[k, m], until[k, m], table[k, g], best, tolerance)
-                best = min(best, cost)
-        value += best
-    return value
+    return _summed_costs(c, edges, prices, table, tolerance)

@@ -172,19 +172,17 @@ def create_gateway(parts: GatewayParts) -> Gateway:
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
     publisher = Publisher(parts.broker, store, clock, hub, load, metrics, spans, faults, tasks, away_s)
     intake = Intake(
-        *(
-            served,
-            encoder,
-            store,
-            clock,
-            limits,
-            parts.new_id,
-            hub,
-            load,
-            publisher,
-            parts.render_tiers,
-            tasks,
-        )
+        models=served,
+        encoder=encoder,
+        store=store,
+        clock=clock,
+        limits=limits,
+        new_id=parts.new_id,
+        hub=hub,
+        load=load,
+        publisher=publisher,
+        render_tiers=parts.render_tiers,
+        tasks=tasks,
     )
     return Gateway(
         models=served,

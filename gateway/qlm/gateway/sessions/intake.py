@@ -69,6 +69,7 @@ class Intake:
 
     def __init__(
         self,
+        *,
         models: ServedModels,
         encoder: PromptEncoder,
         store: GatewayStore,

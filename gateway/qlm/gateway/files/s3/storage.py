@@ -14,7 +14,7 @@ from botocore.session import Session
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.limits import FileLimits
-from qlm.gateway.files.records import CLAIM_TTL_S, ID_BYTES, RandomHex
+from qlm.gateway.files.records import CLAIM_TTL_S, ID_BYTES
 from qlm.gateway.files.s3.batches import S3Batches
 from qlm.gateway.files.s3.bucket import Bucket
 from qlm.gateway.files.s3.errors import ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, StorageRefusedError
@@ -35,14 +35,13 @@ def storage_of_bucket(
     bucket: Bucket,
     clock: Clock,
     limits: FileLimits | None = None,
-    random_hex: RandomHex = secrets.token_hex,
     claim_ttl_s: float = CLAIM_TTL_S,
     pace: Pace = PACE,
 ) -> Storage:
     """Return the files and batches in a bucket, which several gateways may share."""
     known = KnownJson(bucket)
-    files = S3Files(bucket, known, clock, random_hex)
-    batches = S3Batches(bucket, files, known, clock, random_hex, claim_ttl_s)
+    files = S3Files(bucket, known, clock, secrets.token_hex)
+    batches = S3Batches(bucket, files, known, clock, secrets.token_hex, claim_ttl_s)
     threads = DaemonThreads(_THREADS, "qlm-s3")
     return Storage(files, batches, limits or FileLimits(), threads, pace)
 
@@ -62,14 +61,14 @@ def bucket_of(settings: S3Settings, environment: Mapping[str, str] = os.environ)
     return Bucket(client, large_client, settings.bucket, settings.prefix, timeout_s)
 
 
-def check_bucket(bucket: Bucket, random_hex: RandomHex = secrets.token_hex) -> None:
+def check_bucket(bucket: Bucket) -> None:
     """Write, list and delete an object, and see that conditions of writes hold: claims are made of them.
 
     Raises:
         StorageRefusedError: The settings are wrong, or the storage ignores conditions.
         StorageUnavailableError: The storage is away.
     """
-    key = f"check/{random_hex(ID_BYTES)}"
+    key = f"check/{secrets.token_hex(ID_BYTES)}"
     first = bucket.put_json_if(key, {"probe": 1})
     try:
         again = bucket.put_json_if(key, {"probe": 2})

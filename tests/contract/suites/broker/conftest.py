@@ -4,13 +4,14 @@ import itertools
 import random
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from contract.suites.broker.storage import Storage
+from contract.suites.wired import WiredClients
 from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
@@ -20,10 +21,7 @@ from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import SystemClock
-from support.needs import need
-from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
 from support.two_processes import linked
-from support.wire import Wire
 
 
 class SqliteStorage:
@@ -94,39 +92,26 @@ class RabbitStorage:
     """A RabbitMQ node; each client has a wire of its own to it, which a crash cuts."""
 
     def __init__(self, port: int, kind: QueueType) -> None:
-        self._port = port
         self._kind = QueueKind(type=kind)
         self._prefix = f"contract.{secrets.token_hex(4)}"
         self._names = itertools.count()
-        self._clients: dict[Broker, Wire] = {}
+        self._clients = WiredClients[Broker](port)
 
     def queue(self, label: str = "q") -> QueueName:
         return QueueName(f"{self._prefix}.{label}.{next(self._names)}")
 
     async def open(self) -> Broker:
-        wire = Wire(self._port)
-        await wire.mend()
-        url = f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F"
-        settings = RabbitSettings(url=url, kind=self._kind, forget_s=0.2)
-        client = await RabbitBroker.connect(settings, random.Random(1))
-        self._clients[client] = wire
-        return client
+        async def connect(url: str) -> Broker:
+            settings = RabbitSettings(url=url, kind=self._kind, forget_s=0.2)
+            return await RabbitBroker.connect(settings, random.Random(1))
+
+        return await self._clients.connect(connect)
 
     async def crash(self, broker: Broker) -> None:
-        await self._clients[broker].cut()
+        await self._clients.crash(broker)
 
     async def aclose(self) -> None:
-        for client, wire in self._clients.items():
-            await client.close()
-            await wire.cut()
-
-
-@pytest.fixture(scope="session")
-def quorum_rabbitmq() -> Iterator[RabbitMQ]:
-    """A node of its own: all queues of a cluster have one type, that of the queue registry included."""
-    need(missing())
-    with running_rabbitmq() as node:
-        yield node
+        await self._clients.aclose()
 
 
 def _open(request: pytest.FixtureRequest, folder: Path) -> SqliteStorage | RabbitStorage:

@@ -3,13 +3,14 @@
 import itertools
 import random
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pika
 import pytest
 import redis.asyncio
 
 from contract.suites.deployment.bearer import Bearer
+from contract.suites.wired import WiredClients
 from qlm.broker.rabbitmq.broker import RabbitSettings
 from qlm.broker.rabbitmq.deployment import RabbitMark
 from qlm.broker.topology import DEPLOYMENT, QueueKind, QueueType, queue_in
@@ -20,10 +21,8 @@ from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.pipeline import ScriptPipeline
 from qlm.store.redis.scripts import Scripts
 from support.marked_servers import MemoryMark, MemoryServer
-from support.needs import need
-from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
+from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
-from support.wire import Wire
 
 LIFE_S = 3.0
 
@@ -89,36 +88,24 @@ class RabbitBearer:
         self._kind = QueueKind(type=kind)
         self._name = f"marked-{secrets.token_hex(4)}"
         self._numbers = itertools.count()
-        self._clients: dict[MarkedServer, Wire] = {}
+        self._clients = WiredClients[MarkedServer](server.port)
 
     async def open(self) -> MarkedServer:
-        wire = Wire(self._server.port)
-        await wire.mend()
-        url = f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F"
-        settings = RabbitSettings(url=url, deployment=self._name, kind=self._kind)
-        client = RabbitMark(settings, random.Random(next(self._numbers)))
-        self._clients[client] = wire
-        return client
+        async def connect(url: str) -> RabbitMark:
+            settings = RabbitSettings(url=url, deployment=self._name, kind=self._kind)
+            return RabbitMark(settings, random.Random(next(self._numbers)))
+
+        return await self._clients.connect(connect)
 
     async def crash(self, process: MarkedServer) -> None:
-        await self._clients[process].cut()
+        await self._clients.crash(process)
 
     async def empty(self) -> None:
         with pika.BlockingConnection(pika.URLParameters(self._server.url)) as connection:
             connection.channel().queue_delete(queue_in(self._name, DEPLOYMENT))
 
     async def aclose(self) -> None:
-        for client, wire in self._clients.items():
-            await client.close()
-            await wire.cut()
-
-
-@pytest.fixture(scope="session")
-def quorum_rabbitmq() -> Iterator[RabbitMQ]:
-    """A node of its own: all queues of a cluster have one type."""
-    need(missing())
-    with running_rabbitmq() as node:
-        yield node
+        await self._clients.aclose()
 
 
 _SERVERS = pytest.mark.servers

@@ -271,7 +271,8 @@ class QueueHead:
         first = [group for group in groups if group.id == self._committed and self._possible(group)]
         if not first:
             self._committed = None
-        return (*first, *groups)
+            return groups
+        return (*first, *(group for group in groups if group.id != self._committed))
 
     def _possible(self, group: Group) -> bool:
         return self.left(group) > 0 and group.cls.model in self._models

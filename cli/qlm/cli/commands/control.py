@@ -1,6 +1,8 @@
 """Commands that change a running QLM: cancel, drain, and `requests retry` and `drop` for dead letters."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -84,7 +86,14 @@ def retry_command(
 
     If the request has ended meanwhile, or is running, the letter is only removed.
     """
-    _settle(client, as_json, id, every, position, drop, yes)
+    if drop:
+        _drop(client, as_json, id, every, position, yes)
+        return
+    one = _one_of(client, id, every, position)
+    if one is None:
+        _retry_all(client, as_json)
+        return
+    _print_settled(client.post(f"{_DEAD}/{segment(one)}/retry"), as_json)
 
 
 @click.command("drop")
@@ -97,58 +106,71 @@ def drop_command(
     client: AdminClient, as_json: bool, id: str | None, every: bool, position: int | None, yes: bool
 ) -> None:
     """Delete a dead letter for good. ID is the letter's id, or that of its request."""
-    _settle(client, as_json, id, every, position, True, yes)
+    _drop(client, as_json, id, every, position, yes)
 
 
-def _settle(
-    client: AdminClient,
-    as_json: bool,
-    id: str | None,
-    every: bool,
-    position: int | None,
-    drop: bool,
-    yes: bool,
+def _drop(
+    client: AdminClient, as_json: bool, id: str | None, every: bool, position: int | None, yes: bool
 ) -> None:
-    """Put one dead letter or all back, or delete them."""
+    one = _one_of(client, id, every, position)
+    if one is None:
+        total = _total(client)
+        if total:
+            _confirm(f"Delete all {total} dead letters for good?", yes)
+        _print_counts(*_settle_all(total, partial(client.delete, _DEAD)), as_json)
+        return
+    _confirm(f"Delete dead letter {one} for good?", yes)
+    _print_settled(client.delete(f"{_DEAD}/{segment(one)}"), as_json)
+
+
+def _retry_all(client: AdminClient, as_json: bool) -> None:
+    done, left = _settle_all(_total(client), partial(client.post, f"{_DEAD}/retry"))
+    _print_counts(done, left, as_json)
+    if left and not as_json:
+        click.echo(
+            "the rest cannot be read: `qlm requests --dead` shows why, `qlm requests drop --all` deletes them"
+        )
+
+
+def _one_of(client: AdminClient, id: str | None, every: bool, position: int | None) -> str | None:
+    """Return the id of the letter that is meant; None for all of them."""
     if (bool(id), every, position is not None).count(True) != 1:
         raise click.UsageError("expected one of ID, --all and --dead-at N")
-    if every:
-        _settle_all(client, drop, yes, as_json)
-        return
-    one = id or _letter_id_at(client, position or 1)
-    if drop:
-        _confirm(f"Delete dead letter {one} for good?", yes)
-    path = f"{_DEAD}/{segment(one)}"
-    data = client.delete(path) if drop else client.post(f"{path}/retry")
-    if as_json:
-        print_json(data)
-    else:
-        for each in data["settled"]:
-            click.echo(_settled_line(each))
+    return None if every else id or _letter_id_at(client, position or 1)
 
 
-def _settle_all(client: AdminClient, drop: bool, yes: bool, as_json: bool) -> None:
-    total = client.get(_DEAD, limit=1)["total"]
-    if drop and total:
-        _confirm(f"Delete all {total} dead letters for good?", yes)
+def _total(client: AdminClient) -> int:
+    return int(client.get(_DEAD, limit=1)["total"])
+
+
+def _settle_all(total: int, settle_some: Callable[[], dict[str, Any]]) -> tuple[Counter[str], int]:
+    """Return how many letters got which result, and how many are left."""
     done: Counter[str] = Counter()
     left = total
     # Stop after as many as there were: a requeued message may become a dead letter again at once.
     while done.total() < total:
-        some = client.delete(_DEAD) if drop else client.post(f"{_DEAD}/retry")
+        some = settle_some()
         left = some.pop("left")
         if not sum(some.values()):
             break
         done.update(some)
+    return done, left
+
+
+def _print_settled(data: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(data)
+        return
+    for each in data["settled"]:
+        click.echo(_settled_line(each))
+
+
+def _print_counts(done: Counter[str], left: int, as_json: bool) -> None:
     if as_json:
         print_json({what: done[what] for what in ("queued", "removed", "deleted")} | {"left": left})
         return
     counts = [f"{done[what]} {word}" for what, word in _RESULT_WORDS.items() if done[what]]
     click.echo(f"{', '.join(counts) or 'nothing to do'}; {left} left")
-    if left and not drop:
-        click.echo(
-            "the rest cannot be read: `qlm requests --dead` shows why, `qlm requests drop --all` deletes them"
-        )
 
 
 _RESULT_WORDS = {"queued": "put back", "removed": "removed (running or ended)", "deleted": "deleted"}

@@ -19,7 +19,7 @@ HTTP_ONLY |= messages.OF_HTTP_ANSWERS
 HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id"}
 """What has no place of its own in a request: it changes the form of the answer, or is for `more`."""
 
-MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning", "annotations"}
+MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning", "annotations", "cache_control"}
 
 RPC_ONLY = {"prompt_token_ids", "idempotency_key", "more"}
 

@@ -64,7 +64,8 @@ async def run_batch(injector: Injector) -> tuple[Counter[str], Counter[str]]:
             async with receiving() as receiver:
                 return await _run_batch(injector, folder, receiver)
     finally:
-        shutil.rmtree(folder)
+        # A thread of the storage may be at its last deletion, whose caller has been cancelled.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _run_batch(

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.outbox import OutboxState
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.batches import batch_run, line_run, runner
@@ -23,13 +21,13 @@ from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
+from qlm.gateway.sessions.gateway import create_gateway
 from qlm.gateway.webhooks import dispatcher
 from qlm.gateway.webhooks.dispatcher import Dispatcher
 from qlm.gateway.webhooks.sender import Sender
 from simulation.injection import Failure, Injector, Site, When, errors_of
 from support.failing_storage import failing_storage
-from support.gateway import MODELS, SystemClock, running_cluster, until
+from support.gateway import SystemClock, running_cluster, until
 from support.port_operations import OF_BATCHES
 from support.stored_batches import add_batch
 from support.webhook_world import replace_limits, webhooks
@@ -76,14 +74,9 @@ async def _run_batch(
     storage = failing_storage(replace(plain, pace=pace), injector)
     async with running_cluster(folder) as cluster:
         gateway = create_gateway(
-            GatewayParts(
-                models=MODELS,
+            cluster.parts(
                 broker=injector.wrap("gateway", "broker", cluster.broker),
                 store=injector.wrap("gateway", "store", cluster.store),
-                clock=SystemClock(),
-                limits=cluster.limits,
-                gateway_id=GatewayId("gateway"),
-                new_id=lambda: RequestId(uuid.uuid4().hex),
                 storage=storage,
                 webhooks=webhooks(receiver.url, limits=replace_limits(timeout_s=1)),
             )

@@ -1,7 +1,6 @@
 """Ends of requests in the metrics of the gateway whose client left them, and went on here or elsewhere."""
 
 import contextlib
-import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -9,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.ids import GatewayId
 from qlm.domain.outcome import Outcome
 from qlm.gateway.api.schema import parse_completion
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.sinks import WholeSink
-from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.sink import NoSink
 from qlm.gateway.sessions.subscription import Subscription
-from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from support.gateway import Cluster, running_cluster, until
 
 ASKED: dict[str, Any] = {
     "model": "emulated", "prompt": "Hi", "stream": True, "resume_grace_s": 0.1, "slo": {"deadline_ms": 60000}
@@ -36,17 +35,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @contextlib.asynccontextmanager
 async def opened(cluster: Cluster, name: str) -> AsyncIterator[Gateway]:
-    made = create_gateway(
-        GatewayParts(
-            models=MODELS,
-            broker=cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
-            limits=cluster.limits,
-            gateway_id=GatewayId(name),
-            new_id=lambda: RequestId(uuid.uuid4().hex),
-        )
-    )
+    made = create_gateway(cluster.parts(name))
     async with made.running():
         yield made
 

@@ -14,14 +14,12 @@ from grpc import aio
 from qlm.cli.config.default import emulated_config
 from qlm.cli.main import main
 from qlm.cli.runtime.listeners import client_server
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.connection_limits import ConnectionLimits
-from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
-from support.gateway import MODELS, Cluster, SystemClock, running_cluster
+from qlm.gateway.sessions.gateway import create_gateway
+from support.gateway import Cluster, running_cluster
 from support.rpc import rpc_gateway
 
 TOKEN = "of-the-operators-of-this-test"
@@ -137,17 +135,7 @@ async def test_clients_learn_where_operators_are_served(cluster: Cluster, path: 
 )
 async def test_that_address_is_one_that_can_be_called(cluster: Cluster, host: str, url: str) -> None:
     config = emulated_config({"admin": {"host": host}})
-    gateway = create_gateway(
-        GatewayParts(
-            models=MODELS,
-            broker=cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
-            limits=GatewayLimits(),
-            gateway_id=GatewayId("gateway"),
-            new_id=lambda: RequestId("r"),
-        )
-    )
+    gateway = create_gateway(cluster.parts())
     app: Any = client_server(config, gateway, ConnectionLimits()).config.app
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         answer = await http.get("/metrics")

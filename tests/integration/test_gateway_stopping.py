@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,8 @@ from qlm.gateway.http.app import app_of, create_app
 from qlm.gateway.http.server import QuietServer, create_server, stop_serving
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.sessions.gateway import Gateway, GatewayParts
-from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from qlm.gateway.sessions.gateway import Gateway
+from support.gateway import Cluster, running_cluster, until
 from support.raw_http import HEALTH, POST
 from support.rpc import Stream, rpc_gateway
 
@@ -47,17 +46,7 @@ class ServedGateway:
 
 @contextlib.asynccontextmanager
 async def opened(cluster: Cluster) -> AsyncIterator[ServedGateway]:
-    app = create_app(
-        GatewayParts(
-            models=MODELS,
-            broker=cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
-            limits=cluster.limits,
-            gateway_id=GatewayId("stopping"),
-            new_id=lambda: RequestId(uuid.uuid4().hex),
-        )
-    )
+    app = create_app(cluster.parts("stopping"))
     server = create_server(app)
     serving = asyncio.create_task(server.serve())
     await until(lambda: server.started)

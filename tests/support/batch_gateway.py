@@ -1,7 +1,6 @@
 """A gateway that runs batches of files on the disk, and what tests of it look at."""
 
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +8,13 @@ from typing import Any, Final
 
 import orjson
 
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.batches.line_routes import PreparedLine
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.app import create_app
-from qlm.gateway.sessions.gateway import Gateway, GatewayParts
-from support.gateway import MODELS, SystemClock, running_cluster, until
+from qlm.gateway.sessions.gateway import Gateway
+from support.gateway import running_cluster, until
 from support.stored_batches import add_batch, folder_of
 
 ENDPOINT: Final = "/v1/completions"
@@ -66,16 +64,5 @@ def fast(storage: Storage, **pace: float) -> Storage:
 async def batch_gateway(folder: Path, storage: Storage) -> AsyncIterator[Gateway]:
     """Yield a gateway of a cluster in a folder, with files in a storage."""
     async with running_cluster(folder) as cluster:
-        app = create_app(
-            GatewayParts(
-                models=MODELS,
-                broker=cluster.broker,
-                store=cluster.store,
-                clock=SystemClock(),
-                limits=cluster.limits,
-                gateway_id=GatewayId("gateway"),
-                new_id=lambda: RequestId(uuid.uuid4().hex),
-                storage=storage,
-            )
-        )
+        app = create_app(cluster.parts(storage=storage))
         yield app.state.gateway

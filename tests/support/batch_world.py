@@ -11,7 +11,6 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.gateway.batches import batch_run, line_run
 from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.batches.line_slots import LineSlots
@@ -20,9 +19,9 @@ from qlm.gateway.files.disk.storage import storage_in
 from qlm.gateway.files.records import Batch
 from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
-from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from support.flaky import Faults, flaky
-from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from support.gateway import Cluster, SystemClock, running_cluster, until
 from support.stored_batches import add_batch
 
 ENDPOINT: Final = "/v1/completions"
@@ -46,15 +45,8 @@ class World:
     @contextlib.asynccontextmanager
     async def gateway(self, routes: LineRoutes = LINE_ROUTES) -> AsyncIterator[Gateway]:
         gateway = create_gateway(
-            GatewayParts(
-                models=MODELS,
-                broker=flaky(self.cluster.broker, self.faults),
-                store=self.cluster.store,
-                clock=SystemClock(),
-                limits=self.cluster.limits,
-                gateway_id=GatewayId(uuid.uuid4().hex),
-                new_id=lambda: RequestId(uuid.uuid4().hex),
-                storage=self.storage,
+            self.cluster.parts(
+                uuid.uuid4().hex, broker=flaky(self.cluster.broker, self.faults), storage=self.storage
             )
         )
         async with gateway.running(), batches_running(gateway, routes):

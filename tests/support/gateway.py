@@ -8,11 +8,11 @@ import time
 import uuid
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import uvicorn
@@ -244,6 +244,19 @@ class Cluster:
     admin_urls: dict[str, str] = field(default_factory=dict)
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
+    def parts(self, name: str = "gateway", **others: Any) -> GatewayParts:
+        """Return the parts of a gateway of this name, with others in place of the usual ones."""
+        usual = GatewayParts(
+            models=MODELS,
+            broker=self.broker,
+            store=self.store,
+            clock=SystemClock(),
+            limits=self.limits,
+            gateway_id=GatewayId(name),
+            new_id=lambda: RequestId(uuid.uuid4().hex),
+        )
+        return replace(usual, **others)
+
     async def gateway(
         self,
         *,
@@ -264,14 +277,12 @@ class Cluster:
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
-            GatewayParts(
+            self.parts(
+                f"gateway-{next(self._names)}",
                 models=models,
                 broker=broker or self.broker,
-                store=self.store,
                 clock=clock or SystemClock(),
                 limits=limits or self.limits,
-                gateway_id=GatewayId(f"gateway-{next(self._names)}"),
-                new_id=lambda: RequestId(uuid.uuid4().hex),
                 tracer=tracer,
                 exposures=exposures,
                 configured=configured,

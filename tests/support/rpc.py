@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
@@ -18,8 +17,8 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc.server import RpcListener
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
-from support.gateway import MODELS, Cluster, SystemClock
+from qlm.gateway.sessions.gateway import create_gateway
+from support.gateway import Cluster
 
 
 @contextlib.asynccontextmanager
@@ -37,14 +36,10 @@ async def rpc_gateway(
 ) -> AsyncIterator[tuple[str, RpcListener]]:
     """Run a gateway that has a gRPC listener only; give its address, and the listener."""
     gateway = create_gateway(
-        GatewayParts(
-            models=MODELS,
+        cluster.parts(
+            f"rpc-{uuid.uuid4().hex[:8]}",
             broker=broker or cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
             limits=limits or cluster.limits,
-            gateway_id=GatewayId(f"rpc-{uuid.uuid4().hex[:8]}"),
-            new_id=lambda: RequestId(uuid.uuid4().hex),
             tracer=tracer,
             faults=faults or FaultLog(),
         )

@@ -22,9 +22,9 @@ from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import RequestIds
 from qlm.gateway.http.server import create_server
-from qlm.gateway.sessions.gateway import GatewayParts, create_gateway
+from qlm.gateway.sessions.gateway import create_gateway
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import MODELS, Cluster, SystemClock, mark_indexed, running_cluster, serving, until
+from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, serving, until
 from support.http_calls import ANSWER, COMPLETION, QUEUED, Events, refusal
 
 
@@ -309,16 +309,7 @@ async def test_a_defect_in_the_middle_of_an_answer_cuts_it_and_is_logged_once(
     counted: list[FaultKind] = []
     names = iter("abc")
     gateway = create_gateway(
-        GatewayParts(
-            models=MODELS,
-            broker=cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
-            limits=cluster.limits,
-            gateway_id=GatewayId("g"),
-            new_id=lambda: RequestId(next(names)),
-            faults=FaultLog(counted.append),
-        )
+        cluster.parts(new_id=lambda: RequestId(next(names)), faults=FaultLog(counted.append))
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,18 +10,17 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.ids import RequestId
 from qlm.gateway.api.fields.service import Readiness
-from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc import server
 from qlm.gateway.rpc.server import RpcListener, RpcPortError
 from qlm.gateway.rpc.service import SERVICE
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.sessions.gateway import Gateway, GatewayParts, create_gateway
+from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from support.certificates import certificate
-from support.gateway import MODELS, Cluster, SystemClock, until
+from support.gateway import Cluster, until
 from support.rpc import Stream, rpc_gateway
 from support.rpc_calls import ANSWER, CODE, completion, health_is, refusal
 
@@ -134,17 +133,7 @@ async def test_tls_by_files_is_what_clients_verify(cluster: Cluster, pair: tuple
 
 
 async def test_a_port_in_use_is_an_error(cluster: Cluster, address: str) -> None:
-    gateway = create_gateway(
-        GatewayParts(
-            models=MODELS,
-            broker=cluster.broker,
-            store=cluster.store,
-            clock=SystemClock(),
-            limits=GatewayLimits(),
-            gateway_id=GatewayId("g"),
-            new_id=_no_id,
-        )
-    )
+    gateway = create_gateway(cluster.parts(new_id=_no_id))
     listener = RpcListener(gateway)
     with pytest.raises(RpcPortError, match=address):
         await listener.start("127.0.0.1", int(address.rpartition(":")[2]))

@@ -102,7 +102,7 @@ def _waits(model: ModelId, view: ClusterView, state: PlacementState, fleet: Flee
 
 
 def _spare(view: ClusterView, state: PlacementState, now_ns: int) -> frozenset[InstanceId]:
-    """Return the idle instances whose awake model no request needs there.
+    """Return the idle instances whose awake model no request needs there, or that have none.
 
     Another instance has it awake, too, or requests have come for `UNASKED_AFTER_S` without one for it. So a
     start there takes nothing from anybody, and ten seconds are worth more than the best place.

@@ -13,13 +13,14 @@ from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import Leave
 
 STARVED_PATIENCES: Final = 2.5
-"""Patiences of batch work after which a model is visited in any case."""
+"""Patiences of batch work after which a model is visited in any case: 300 s by default, half of the time for
+which OpenAI's clients wait."""
 
 SWAPS_SHARE: Final = 0.2
 """Share of the time that the swaps of such visits take at most: with many or long ones all wait longer."""
 
 FEW_WORK_S: Final = 30.0
-"""Longest work of what waits for such a model: one short visit serves it all."""
+"""Longest work of what waits for such a model: one short visit serves it all (decision 47)."""
 
 
 def most_starved(present: Present, others: Sequence[Candidate]) -> Leave | None:

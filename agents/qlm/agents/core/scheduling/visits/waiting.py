@@ -22,38 +22,43 @@ def _hopeful(
     cls = group.cls
     if group.head_arrival_ns is None:
         return None
-    last_ns = max(group.head_arrival_ns, group.last_arrival_ns or now_ns)
     if cls.due_ms is None:
         return HopefulRequests.deferred(
             Patience(state.settings.patience_s, state.settings.late_weight),
             priority=cls.priority,
             requests=left,
             waits_s=(now_ns - group.head_arrival_ns) / 1e9,
-            spread_s=(last_ns - group.head_arrival_ns) / 1e9,
+            spread_s=_spread_s(group, now_ns),
             service_s=forecasts.service_s(cls),
             objective_s=None if cls.target_ms is None else cls.target_ms / 1e3,
         )
-    slack_s = cls.due_ms / 1e3 - lead_s(state, cls)
+    first_s = start_s(state, group, now_ns)
     return HopefulRequests.of(
         priority=cls.priority,
         requests=left,
-        first_s=(group.head_arrival_ns - now_ns) / 1e9 + slack_s,
-        last_s=(last_ns - now_ns) / 1e9 + slack_s,
+        first_s=first_s,
+        last_s=first_s + _spread_s(group, now_ns),
         service_s=forecasts.service_s(cls),
         objective_s=cls.due_ms / 1e3,
     )
 
 
 def overdue(state: AgentState, group: Group, left: int, now_ns: int) -> float:
-    """Return the worth of the requests of a group that are late in a class with an objective.
+    """Return the worth of a group's late requests whose class is not late, in missed objectives.
 
     Agents demote only what they would start: what waits for a model that is awake nowhere stays in its class.
     """
-    if group.cls.due_ms is None or group.head_arrival_ns is None:
+    if group.deadline_ns is None:
         return 0.0
     first_s = start_s(state, group, now_ns)
-    spread_s = max(0, (group.last_arrival_ns or now_ns) - group.head_arrival_ns) / 1e9
-    return (left - in_time(left, first_s, first_s + spread_s)) * state.settings.late_weight
+    return (left - in_time(left, first_s, first_s + _spread_s(group, now_ns))) * state.settings.late_weight
+
+
+def _spread_s(group: Group, now_ns: int) -> float:
+    """Return the time from the first arrival of a group's waiting requests to the last."""
+    if group.head_arrival_ns is None:
+        return 0.0
+    return max(0, (group.last_arrival_ns or now_ns) - group.head_arrival_ns) / 1e9
 
 
 def latest_start_ns(state: AgentState, group: Group) -> int | None:
@@ -64,11 +69,11 @@ def latest_start_ns(state: AgentState, group: Group) -> int | None:
 
 
 def start_s(state: AgentState, group: Group, now_ns: int) -> float:
-    """Return the time until then; infinite without an objective."""
+    """Return the time until the latest start of a group's first request; infinite without an objective."""
     latest_ns = latest_start_ns(state, group)
     return float("inf") if latest_ns is None else (latest_ns - now_ns) / 1e9
 
 
 def lead_s(state: AgentState, cls: RequestClass) -> float:
-    """Return the mean time from a start to what the objective of a class is about."""
+    """Return the mean time from a start to what the objective of a class is about, seconds."""
     return state.stats.lead_times.lead_ns(cls) / 1e9

@@ -37,8 +37,6 @@ def other(
     swap_s: float = 1.0,
     arrivals_rps: float = 0.0,
     waiting: int | None = None,
-    all_work_s: float = 0.0,
-    waits_s: float = 0.0,
     priority: int = 0,
 ) -> Candidate:
     hopeful = round(sum(part.requests for part in backlog.parts))
@@ -48,8 +46,6 @@ def other(
         swap_s=swap_s,
         arrivals_rps=arrivals_rps,
         waiting=hopeful if waiting is None else waiting,
-        all_work_s=all_work_s,
-        waits_s=waits_s,
         priority=priority,
     )
 
@@ -328,39 +324,3 @@ def test_a_visit_with_objectives_of_many_minutes_lasts_until_its_answers_end() -
     waits = backlog_of(*requests(10, 4.0, 400.0, service_s=1.0, objective_s=1000.0).parts)
     here = present(running_slack_s=(5.0,) * 3, evicting_s=1.0, service_s=1.0)
     assert isinstance(decide(here, [other(B, waits)]), Remain)
-
-
-def starving(waits_s: float, *, swap_s: float = 1.0, priority: int = 0) -> Candidate:
-    """Return one request without any worth, that has waited."""
-    return other(B, NO_BACKLOG, swap_s=swap_s, waiting=1, waits_s=waits_s, priority=priority)
-
-
-def busy(**values: object) -> Present:
-    return present(running_slack_s=(0.5,) * 100, starved_after_s=300.0, **values)
-
-
-def test_a_model_that_has_waited_too_long_is_visited_although_that_loses_more() -> None:
-    assert isinstance(decide(busy(), [starving(299.0)]), Remain)
-    assert decide(busy(), [starving(301.0)]) == Leave(model=B, why="requests for b have waited for 301 s")
-
-
-def test_visits_to_models_that_waited_too_long_take_a_fifth_of_the_time_at_most() -> None:
-    others = [starving(301.0, swap_s=79.0), other(C, NO_BACKLOG, swap_s=39.0, waiting=1)]
-    assert isinstance(decide(busy(awake_s=1e3), others), Remain)
-    others[0] = starving(601.0, swap_s=79.0)
-    assert isinstance(decide(busy(awake_s=1e3), others), Leave)
-
-
-def test_a_model_that_waits_ends_no_visit_before_its_least_length_and_none_of_a_higher_priority() -> None:
-    assert isinstance(decide(busy(awake_s=2.0), [starving(301.0)]), Remain)
-    assert isinstance(decide(busy(priority=0), [starving(301.0, priority=1)]), Remain)
-    assert isinstance(decide(busy(priority=1), [starving(301.0, priority=1)]), Leave)
-
-
-@pytest.mark.parametrize(("work_s", "kind"), [(29.0, Leave), (31.0, Remain)])
-def test_a_model_that_waited_too_long_is_visited_only_if_a_short_visit_serves_all_that_waits(
-    work_s: float, kind: type
-) -> None:
-    """Under overload, visits in turn made 92 swaps of 8 in a drawn scenario, and served a seventh less."""
-    waiting = other(B, NO_BACKLOG, waiting=30, all_work_s=work_s, waits_s=1e4)
-    assert isinstance(decide(busy(awake_s=1e3), [waiting]), kind)

@@ -1,5 +1,6 @@
 """Decisions about a visit: who loses what, the latest moment to leave, and for whom."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -253,9 +254,28 @@ def test_an_idle_instance_counts_the_arrivals_that_a_start_makes_quick_to_serve(
 
     Where only one model fits into host memory, each visit costs a start again.
     """
-    slow = replace(other(B, NO_BACKLOG, waiting=1, swap_s=45.0), quick_rps=0.02)
+    slow = replace(other(B, NO_BACKLOG, waiting=1, swap_s=45.0), quick=((0.02, 5.0),))
     here = present(idle_s=1.0, back_s=back_s, arrivals=((0.1, 1.0),))
     assert isinstance(decide(here, [slow]), Leave) is leaves
+
+
+@pytest.mark.parametrize(("answer_s", "leaves"), [(5.0, True), (50.0, False), (85.0, False)])
+def test_a_start_makes_no_arrivals_quick_to_serve_that_find_the_instance_busy(
+    answer_s: float, leaves: bool
+) -> None:
+    """Found in a drawn scenario: one request for a second model was worth a start of 49 s.
+
+    The awake model had 16 requests per minute; later ones for the other would have found the instance busy.
+    """
+    slow = replace(other(B, NO_BACKLOG, waiting=1, swap_s=49.0), quick=((0.05, 5.0),))
+    here = present(idle_s=0.5, arrivals=((0.27, 12.0),), answer_s=answer_s)
+    assert isinstance(decide(here, [slow]), Leave) is leaves
+
+
+def test_an_instance_is_idle_less_often_the_more_comes_and_the_longer_answers_take() -> None:
+    here = present(arrivals=((0.1, 1.0), (0.1, 9.0)), answer_s=12.0)
+    assert here.idle_share(2.0) == pytest.approx(math.exp(-2.0))
+    assert here.idle_share(20.0) == 1.0
 
 
 def test_an_instance_with_requests_that_it_may_begin_is_not_idle() -> None:

@@ -1,5 +1,6 @@
 """A model that an instance could serve next. All times are seconds from now."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +27,8 @@ class Candidate:
         backlog: Its waiting requests that can still be in time.
         swap_s: Time until it would serve, from the decision on.
         arrivals_rps: Expected arrivals with a deadline.
-        quick_rps: Those among them that could wait for a swap from host memory.
+        quick: Those among them that could wait for a swap from host memory: arrivals per second, and the time
+            that one can wait before that.
         waiting: Number of all of its waiting requests.
         overdue: Worth of those that are late and that no agent has demoted yet, in missed objectives.
         all_work_s: Time to start all of its waiting requests, late ones included.
@@ -38,7 +40,7 @@ class Candidate:
     backlog: Backlog
     swap_s: float
     arrivals_rps: float = 0.0
-    quick_rps: float = 0.0
+    quick: Sequence[tuple[float, float]] = ()
     waiting: int = 0
     overdue: float = 0.0
     all_work_s: float = 0.0

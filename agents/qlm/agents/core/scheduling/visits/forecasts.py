@@ -1,7 +1,7 @@
 """What is expected of the classes of an instance: service times, answers, arrivals."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.remain import Work
@@ -58,9 +58,17 @@ class Forecasts:
     def mean_service_s(self, model: ModelId) -> float:
         """Return the mean of `service_s` over the arrivals for a model."""
         alike = self._of_model.get(model)
-        if not alike:
-            return SERVICE_UNKNOWN_S
-        rate_rps = sum(each.rate_rps for each in alike)
-        if not rate_rps:
-            return sum(each.service_s for each in alike) / len(alike)
-        return sum(each.rate_rps * each.service_s for each in alike) / rate_rps
+        return _mean(alike, [each.service_s for each in alike]) if alike else SERVICE_UNKNOWN_S
+
+    def mean_answer_s(self, model: ModelId) -> float:
+        """Return the mean of `answer_s` over the arrivals for a model; 0 if it has none."""
+        alike = self._of_model.get(model)
+        return _mean(alike, [each.answer_s for each in alike]) if alike else 0.0
+
+
+def _mean(classes: Sequence[ClassForecast], values: Sequence[float]) -> float:
+    """Return the mean over the arrivals of classes."""
+    rate_rps = sum(each.rate_rps for each in classes)
+    if not rate_rps:
+        return sum(values) / len(values)
+    return sum(each.rate_rps * value for each, value in zip(classes, values, strict=True)) / rate_rps

@@ -35,9 +35,14 @@ def _most_worth(present: Present, others: Sequence[Candidate]) -> Candidate | No
 
 
 def _gain_when_idle(present: Present, other: Candidate) -> float:
-    """Return the objectives that a visit gains, with those of later ones if it spares them a start."""
-    starts = other.swap_s > START_RETURNS * present.back_s
-    return other.worth + (other.quick_rps * STARTED_S if starts else 0.0)
+    """Return the objectives that a visit gains, with those of later ones if it spares them a start.
+
+    Of these only the ones that do not find the instance busy with the present model.
+    """
+    if other.swap_s <= START_RETURNS * present.back_s:
+        return other.worth
+    quick_rps = sum(rate_rps * present.idle_share(waits_s) for rate_rps, waits_s in other.quick)
+    return other.worth + quick_rps * STARTED_S
 
 
 def _missed_by(present: Present, other: Candidate) -> float:

@@ -38,7 +38,7 @@ def candidates(
             backlog=backlog(state, forecasts, groups, now_ns),
             swap_s=state.engines.swap_ns.get(model, 0) / 1e9,
             arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
-            quick_rps=_quick_rps(state, forecasts, model),
+            quick=tuple(_quick(state, forecasts, model)),
             waiting=sum(left for _group, left in groups),
             all_work_s=sum(left * forecasts.service_s(group.cls) for group, left in groups),
             waits_s=_waits_s(state, model, groups, now_ns),
@@ -56,14 +56,14 @@ def _waits_s(state: AgentState, model: ModelId, groups: Iterable[tuple[Group, in
     return max(0.0, (now_ns - first_ns) / 1e9)
 
 
-def _quick_rps(state: AgentState, forecasts: Forecasts, model: ModelId) -> float:
+def _quick(state: AgentState, forecasts: Forecasts, model: ModelId) -> Iterator[tuple[float, float]]:
     cost = state.costs.swap.get(model)
     warm_s = cost.warm_s if cost is not None else 0.0
-    return sum(
-        each.rate_rps
-        for each in forecasts.of(model)
-        if each.cls.due_ms is not None and each.cls.due_ms / 1e3 - lead_s(state, each.cls) > warm_s
-    )
+    for each in forecasts.of(model):
+        if each.cls.due_ms is not None:
+            waits_s = each.cls.due_ms / 1e3 - lead_s(state, each.cls) - warm_s
+            if waits_s > 0:
+                yield each.rate_rps, waits_s
 
 
 def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int) -> Present:
@@ -91,6 +91,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
             for each in forecasts.of(model)
             if each.cls.due_ms is not None
         ),
+        answer_s=forecasts.mean_answer_s(model),
         starved_after_s=_starved_after_s(state),
         priority=min(priorities, default=None),
         waiting=tuple((forecasts.work(group.cls), start_s(state, group, now_ns)) for group, _left in groups),

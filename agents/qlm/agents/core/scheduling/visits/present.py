@@ -1,5 +1,6 @@
 """The awake model of an instance, and what its absence would cost. All times are seconds from now."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,7 @@ class Present:
         ends_s: Time until all other running requests have ended, stopgaps left out; 0 without any.
         service_s: Mean time that one of its requests adds to the wait of others.
         arrivals: Expected arrivals per second and time that one can wait, by class.
+        answer_s: Mean time from the start of one of them to the end of its answer.
         starved_after_s: Time after which a model that waits is visited in any case.
         priority: Lowest priority number among its running and waiting requests; None without any.
         waiting: Times and latest start of a request of each of its waiting groups.
@@ -42,6 +44,7 @@ class Present:
     ends_s: float = 0.0
     service_s: float = 0.05
     arrivals: Sequence[tuple[float, float]] = ()
+    answer_s: float = 0.0
     starved_after_s: float = float("inf")
     priority: int | None = None
     waiting: Sequence[tuple[Work, float]] = ()
@@ -57,6 +60,14 @@ class Present:
         """Return the expected arrivals that are lost if it serves again only after `away_s`."""
         lost = sum(rate_rps * max(0.0, away_s - slack_s) for rate_rps, slack_s in self.arrivals)
         return lost * self._still_expected
+
+    def idle_share(self, within_s: float) -> float:
+        """Return the share of times at which it has no answer under way that takes longer than that.
+
+        That is the chance of an idle server in a queue with Poisson arrivals and a place for each.
+        """
+        rate_rps = sum(rate_rps for rate_rps, _slack_s in self.arrivals)
+        return math.exp(-rate_rps * max(0.0, self.answer_s - within_s))
 
     @property
     def _still_expected(self) -> float:

@@ -144,10 +144,10 @@ def _completed(problem: PlacementProblem, homes: Homes) -> Placement:
 def _added(losses: Losses, starts: Starts, placement: Placement, model: ModelId) -> Placement:
     """Add a model where that costs least: beside the models of an instance, or instead of copies."""
 
-    def cost(option: tuple[int, Placement]) -> tuple[float, bool, int]:
+    def cost(option: tuple[int, Placement]) -> tuple[float, bool, int, int]:
         at, new = option
         total = HORIZON_MIN_S * losses.lost_rps(new) + starts.lost(new)
-        return round(total, 2), losses.problem.instances[at].busy, at
+        return round(total, 2), losses.problem.instances[at].busy, len(new[at]), at
 
     options = []
     for at in losses.problem.able(model):

@@ -10,7 +10,7 @@ from qlm.domain.ids import ModelId
 from qlm.planner.placement.problem import Placement, PlacementProblem
 from qlm.planner.placement.rounds import Turns, turns, work_of
 
-SPREAD_RPS: Final = 0.02
+SPREAD_RPS: Final = 0.002
 """Weight of the squared load: of placements without losses, the even one has reserves."""
 
 ROUNDS: Final = 3

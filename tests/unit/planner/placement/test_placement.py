@@ -286,3 +286,14 @@ def test_a_start_that_waiting_requests_would_have_to_wait_for_loses_the_last_of_
     # 60 s of work and a start of 40 s, of which 70 s are no loss: 30 s of work are late.
     assert once_lost(burst, placement((B,), (A,)), [0.5, 0.5]) == pytest.approx(calm + 30 / 0.5)
     assert once_lost(burst, placement((A,), (B,)), [0.5, 0.5]) == 0.0
+
+
+def test_an_even_load_alone_is_worth_no_cold_starts() -> None:
+    """Found in drawn scenario 222: five of fifteen instances left their models after ten seconds.
+
+    All had been in time; the starts were under way when a burst came for one of these models.
+    """
+    of = {A: demand(0.5, 0.8), B: demand(0.05, 0.8)}
+    three = problem(of, instance("i", A), instance("j", B), instance("k", B))
+    first = place(PlacementState(traffic_since_s=0.0), three, now_s=10.0, lost=0.0)
+    assert first.homes == {each.id: frozenset((each.loaded,)) for each in three.instances}

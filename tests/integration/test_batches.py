@@ -72,7 +72,7 @@ async def test_lines_may_be_responses(world: World) -> None:
     lines: list[dict[str, Any]] = [
         {"input": "Hi", "instructions": "Be brief.", "metadata": {"of": "line"}},
         {"input": "And then?", "previous_response_id": first.id},
-        {"input": "Hi", "store": False},
+        {"input": "Hi", "store": False, "user": "team-a" * 20},
         {"input": "Hi", "background": True},
         {"input": "Hi", "previous_response_id": "resp_none"},
         {"input": "Hi", "max_tokens": 3},

@@ -98,6 +98,16 @@ async def test_the_only_model_need_not_be_named(cluster: Cluster, http: httpx.As
     assert error["message"] == "model is missing; expected one of emulated, small"
 
 
+async def test_a_user_may_be_as_long_as_a_client_likes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
+    user = "user_" + "0123456789abcdef" * 12
+    await client.chat.completions.create(**CHAT, user=user)
+    await client.completions.create(**COMPLETION, user=user)
+    response = await client.responses.create(model="emulated", input="Hi", user=user)
+    assert response.user == user
+    tenants = {request.tenant for request in cluster.agent.leased}
+    assert len(cluster.agent.leased) == 3 and len(tenants) == 1 and len(tenants.pop()) <= 100
+
+
 async def test_errors_are_raised_as_the_right_classes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
     with pytest.raises(openai.NotFoundError, match="emulated, small"):
         await client.completions.create(model="nope", prompt="Hi")

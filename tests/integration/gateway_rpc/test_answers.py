@@ -49,7 +49,7 @@ async def test_both_doors_ask_the_same_of_the_engine(stub: QlmStub, cluster: Clu
         "max_tokens": 9, "min_tokens": 2, "temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.05,
         "seed": -5, "frequency_penalty": 0.25, "presence_penalty": -0.5, "repetition_penalty": 1.1,
         "ignore_eos": True, "skip_special_tokens": False, "include_stop_str_in_output": True,
-        "stop": ["END", "STOP"], "stop_token_ids": [7, 9], "priority": -3, "user": "team-a",
+        "stop": ["END", "STOP"], "stop_token_ids": [7, 9], "priority": -3, "user": "team-a" * 20,
         "slo": {"ttft_ms": 300, "tokens_per_s": 12.5, "on_miss": "drop"},
     }  # fmt: skip
     await Stream().read(stub.Generate(completion(**sampling, logit_bias={5: -1.5})))

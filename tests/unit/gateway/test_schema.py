@@ -290,7 +290,7 @@ def test_levels_are_counted_and_not_brackets() -> None:
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    assert len(refusal_of_completion(user="x" * 5000).message) < 400
+    assert len(refusal_of_completion(model="x" * 5000).message) < 400
     named = refusal_of_completion(**{"x" * 5000: 1})
     assert named.param is not None and len(named.param) < 250 and len(named.message) < 400
 

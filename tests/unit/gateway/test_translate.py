@@ -14,7 +14,7 @@ from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.domain.slo import DeadlineSlo, TokenSlo
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.schema import parse_chat, parse_completion
-from qlm.gateway.api.translate import Arrival, chat_messages, to_metadata, with_prompt
+from qlm.gateway.api.translate import KEY_TENANT, Arrival, chat_messages, to_metadata, with_prompt
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.tasks.memory import TaskCall, TaskKey
@@ -138,6 +138,17 @@ def test_the_tenant_is_the_user_then_the_fairness_header_then_default() -> None:
     assert metadata().tenant == "default"
     with pytest.raises(InvalidValueError, match="fairness"):
         metadata({"x-llm-d-inference-fairness-id": "x" * 101})
+
+
+def test_a_user_that_is_too_long_for_a_name_is_a_tenant_of_its_own() -> None:
+    users = ["x" * 101, "x" * 102, "x" * 100 + "y", "\N{SNOWMAN}" * 4096]
+    tenants = [metadata(user=each).tenant for each in users]
+    assert tenants == [metadata(user=each).tenant for each in users]
+    assert len({*tenants, "x" * 100}) == 5
+    for user, tenant in zip(users, tenants, strict=True):
+        assert len(tenant) == 100 and tenant.startswith(user[:60])
+    assert metadata(user="x" * 100).tenant == "x" * 100
+    assert metadata({KEY_TENANT: "team-a"}, user=users[0]).tenant == "team-a"
 
 
 def test_lower_priority_goes_first_and_makes_a_class_of_its_own() -> None:

@@ -82,9 +82,9 @@ class _Body(Strict):
     # not in streams.
     prompt_logprobs: Annotated[int, Field(ge=0, le=LOGPROBS_MAX), Integral] | None = None
     stream_options: StreamOptions | None = None  # Contents of a stream besides text
-    # The tenant; without, the header `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`,
-    # else `default`.
-    user: Annotated[str, Field(max_length=100)] | None = None
+    # The tenant, one of more than 100 characters by its beginning and a digest; without, the header
+    # `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`, else `default`.
+    user: str | None = None
     safety_identifier: str | None = None  # Accepted, not used
     metadata: dict[str, Any] | None = None  # Accepted, not used
     store: bool | None = None  # Accepted, not used: answers are kept for `results.kept_s`

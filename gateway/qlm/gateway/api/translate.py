@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from typing import Any, Final, Protocol
 
 from qlm.domain.errors import InvalidValueError
@@ -33,6 +34,7 @@ from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
 TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 TENANT_CHARACTERS_MAX: Final = 100
 TENANT_DEFAULT: Final = "default"
+_DIGEST_DIGITS: Final = 32
 
 KEY_TENANT: Final = ":tenant"
 """Name, among the headers of a call, of the tenant of its API key; no header that is sent begins so."""
@@ -189,8 +191,16 @@ def tenant(body: Asking, headers: Mapping[str, str]) -> str:
     if (of_key := headers.get(KEY_TENANT)) is not None:
         return of_key
     if body.user:
-        return body.user
+        return _as_name(body.user)
     return named_tenant(headers)
+
+
+def _as_name(user: str) -> str:
+    """Return a user as the name of a tenant: OpenAI and vLLM take one of any length, and each is another."""
+    if len(user) <= TENANT_CHARACTERS_MAX:
+        return user
+    digest = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
+    return f"{user[: TENANT_CHARACTERS_MAX - _DIGEST_DIGITS - 1]}-{digest}"
 
 
 def named_tenant(headers: Mapping[str, str]) -> str:

@@ -144,7 +144,7 @@ class ResponseBody(Strict):
     # Constraint on the text, as in vLLM; needs the model's render tier.
     structured_outputs: StructuredOutputs | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # Variables of the model's chat template
-    user: Annotated[str, Field(max_length=100)] | None = None  # The tenant, as of chats
+    user: str | None = None  # The tenant, as of chats
     safety_identifier: str | None = None  # Accepted, not used
     client_metadata: dict[str, Any] | None = None  # Accepted, not used: what Codex says of itself
     prompt_cache_key: str | None = None  # Accepted, not used

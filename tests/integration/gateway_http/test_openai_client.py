@@ -108,6 +108,22 @@ async def test_a_user_may_be_as_long_as_a_client_likes(client: openai.AsyncOpenA
     assert len(cluster.agent.leased) == 3 and len(tenants) == 1 and len(tenants.pop()) <= 100
 
 
+async def test_an_output_limit_beyond_the_room_is_cut_to_it(
+    client: openai.AsyncOpenAI, cluster: Cluster
+) -> None:
+    cluster.agent.answer = lambda request: b"x" * request.sampling.max_tokens
+    asked: dict[str, Any] = {"model": "small"}
+    chat = await client.chat.completions.create(
+        **asked, messages=[{"role": "user", "content": "Hi"}], max_completion_tokens=64
+    )
+    plain = await client.completions.create(**asked, prompt="Hi", max_tokens=64)
+    response = await client.responses.create(**asked, input="Hi", max_output_tokens=64)
+    usages = [each.usage for each in (chat, plain, response)]
+    assert [each and each.total_tokens for each in usages] == [64, 64, 64]
+    assert (chat.choices[0].finish_reason, plain.choices[0].finish_reason) == ("length", "length")
+    assert response.incomplete_details and response.incomplete_details.reason == "max_output_tokens"
+
+
 async def test_errors_are_raised_as_the_right_classes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
     with pytest.raises(openai.NotFoundError, match="emulated, small"):
         await client.completions.create(model="nope", prompt="Hi")

@@ -72,7 +72,7 @@ from support.rpc_calls import CODE, QUEUED, completion, refusal
             completion(model="small", max_tokens=100),
             CODE.INVALID_ARGUMENT,
             "max_tokens",
-            "expected at most 62",
+            "expected at most 64",
         ),
         (
             completion(more=Struct(fields={"frequency": Value(number_value=float("nan"))})),

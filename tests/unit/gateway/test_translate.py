@@ -96,7 +96,7 @@ def test_sixteen_tokens_need_not_fit() -> None:
 
 @pytest.mark.parametrize(
     ("prompt_tokens", "max_tokens", "param"),
-    [(100, None, "prompt"), (101, 1, "prompt"), (99, 2, "max_tokens")],
+    [(100, None, "prompt"), (101, 1, "prompt"), (99, 101, "max_tokens"), (1, 101, "max_tokens")],
 )
 def test_what_does_not_fit_the_context_is_refused(
     prompt_tokens: int, max_tokens: int | None, param: str
@@ -110,8 +110,13 @@ def test_what_does_not_fit_the_context_is_refused(
     assert "; expected at most " in caught.value.message
 
 
-def test_prompt_and_output_may_fill_the_context_to_the_last_token() -> None:
-    assert metadata(prompt=(1,) * 99, max_tokens=1).sampling.max_tokens == 1
+@pytest.mark.parametrize(
+    ("prompt_tokens", "max_tokens", "granted"), [(99, 1, 1), (99, 2, 1), (99, 100, 1), (30, 100, 70)]
+)
+def test_an_output_limit_of_at_most_the_context_is_cut_to_its_room_as_in_vllm(
+    prompt_tokens: int, max_tokens: int, granted: int
+) -> None:
+    assert metadata(prompt=(1,) * prompt_tokens, max_tokens=max_tokens).sampling.max_tokens == granted
 
 
 @pytest.mark.parametrize(

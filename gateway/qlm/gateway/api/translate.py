@@ -291,11 +291,10 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
     )
     if asked is None:
         return min(*bounds, _unnamed_limit(body, served, limits, room))
-    if asked > room:
+    if asked > context:  # as in vLLM 0.32, which cuts a smaller one to the room
         message = (
-            f"This model's maximum context length is {context} tokens. However, you requested "
-            f"{prompt_tokens + asked} tokens: {prompt_tokens} in {field}, and {name} is {asked}; "
-            f"expected at most {room}"
+            f"This model's maximum context length is {context} tokens. However, "
+            f"{name} is {asked}; expected at most {context}"
         )
         raise _too_long(name, message)
     return min(*bounds, asked)

@@ -82,12 +82,9 @@ _HEADERS: Final[Mapping[str, Input]] = {
     COUNT_HEADER: Input(
         "whole number",
         "0 to 9999; else ignored",
-        "Tries of an OpenAI SDK before this one; a retry takes up the request that ran into its timeout.",
+        "Tries of an SDK before this one; a retry takes up the request that ran into its timeout.",
     ),
-    **{
-        name: Input("number", "seconds; else ignored", "Timeout of an OpenAI SDK.")
-        for name in TIMEOUT_HEADERS
-    },
+    **{name: Input("number", "seconds; else ignored", "Timeout of an SDK.") for name in TIMEOUT_HEADERS},
     "last-event-id": Input(
         "whole number", f"0 to {OFFSET_MAX}", "As `offset`; it wins. Clients of event streams send it."
     ),

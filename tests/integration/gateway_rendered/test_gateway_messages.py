@@ -1,5 +1,6 @@
 """Anthropic's Messages API over real HTTP: its unmodified client, an emulated render tier and engine."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
+from qlm.domain.outcome import Outcome
 from support.gateway import Cluster, running_cluster, text_then_end, until
+from support.http_calls import open_requests
 from support.rendering import emulated_answer, emulated_tiers
 
 WEATHER: dict[str, Any] = {
@@ -269,6 +272,31 @@ async def test_what_is_wrong_is_refused_by_name_in_anthropics_shape(
         "request_id": caught.value.request_id,
     }
     assert await cluster.broker.queues() == []
+
+
+async def test_the_retry_of_anthropics_sdk_takes_up_the_request_that_ran_into_its_timeout(
+    http: httpx.AsyncClient, client: anthropic.AsyncAnthropic, cluster: Cluster, url: str
+) -> None:
+    cluster.agent.pause_at = 3
+    impatient = client.with_options(timeout=1.0, max_retries=2)
+    waiting = asyncio.create_task(impatient.messages.create(**ASKED))
+    # A session that its client has left, and one of its retry.
+    await until(lambda: open_requests(http, cluster.admin_urls[url], 2))
+    cluster.agent.go.set()
+    answer = await waiting
+    (request,) = cluster.agent.leased
+    assert answer.id == f"msg_{request.id}"
+    assert list(cluster.agent.ended.values()) == [Outcome.STOP]
+
+
+async def test_an_anthropic_sdk_that_leaves_before_its_timeout_has_left(
+    client: anthropic.AsyncAnthropic, cluster: Cluster
+) -> None:
+    cluster.agent.pause_at = 3
+    waiting = asyncio.create_task(client.with_options(max_retries=2).messages.create(**ASKED))
+    await until(lambda: cluster.agent.leased)
+    waiting.cancel()
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED], timeout_s=2)
 
 
 async def test_every_error_has_the_id_of_its_headers(

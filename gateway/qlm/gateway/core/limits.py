@@ -39,7 +39,7 @@ class LimitsConfig(BaseModel):
         resumable_streams: Streams are resumable even if their clients do not ask for that by `x-qlm-stream`.
         resume_grace_stream_s: A broken resumable stream may be resumed for this time before its request is
             cancelled. It also holds for answers with an `Idempotency-Key`, and for plain ones whose clients
-            are OpenAI SDKs that ran into their timeouts.
+            are SDKs that ran into their timeouts.
         resume_grace_plain_s: The same for other answers.
         poll_s: A request without output for this time is looked up in the store; doubles up to `poll_max_s`.
         poll_max_s: Longest time between two look-ups of one request.

@@ -1,9 +1,9 @@
-"""Retries of OpenAI's SDKs without an Idempotency-Key: each takes up the request whose answer it gave up on.
+"""Retries of SDKs without an Idempotency-Key: each takes up the request whose answer it gave up on.
 
 An SDK closes the connection of a plain call when its read timeout is over, and calls again. Its headers tell
 the number of the try and the timeout, which separate a call that ran into its timeout from one that its
-application stopped. Source: openai 2 and 3 for Python (`x-stainless-read-timeout`) and 6 for Node.js
-(`x-stainless-timeout`).
+application stopped. Source: openai 2 and 3 and anthropic 2 for Python (`x-stainless-read-timeout`), openai 6
+for Node.js (`x-stainless-timeout`).
 """
 
 from collections import deque

@@ -184,12 +184,16 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
 async def _whole(gateway: Gateway, prepared: Prepared, call: SdkCall | None) -> WholeAnswer:
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
-    if call is None:
-        disconnected = partial(gateway.hub.detach, subscription)
-    else:
-        disconnected = partial(gateway.intake.client_left, call, subscription)
     render = partial(_render, gateway, metadata)
-    return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
+    left = whole_left(gateway, subscription, call)
+    return WholeAnswer(sink, left, {"x-request-id": metadata.id}, render)
+
+
+def whole_left(gateway: Gateway, subscription: Subscription, call: SdkCall | None) -> Callable[[], None]:
+    """Return what to do when the client of a plain call disconnects; `call` is that of an SDK."""
+    if call is None:
+        return partial(gateway.hub.detach, subscription)
+    return partial(gateway.intake.client_left, call, subscription)
 
 
 def stream_answer(gateway: Gateway, subscription: Subscription, sink: EventSource) -> StreamAnswer:

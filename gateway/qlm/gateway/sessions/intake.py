@@ -102,7 +102,7 @@ class Intake:
         self._retries = retries
 
     def sdk_call(self, body: Body, plain: dict[str, Any], headers: Mapping[str, str]) -> SdkCall | None:
-        """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
+        """Return a plain call of an SDK that says nothing itself of retries; None for any other."""
         if body.stream or body.resume_grace_s is not None or KEY_HEADER in headers:
             return None
         if answers_wanted(body) > 1:

@@ -1,5 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,10 +21,11 @@ from qlm.gateway.api.messages_api.objects import message_object
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm
 from qlm.gateway.api.schema import parse_chat
+from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
-from qlm.gateway.http.completions import lower_headers, read_body, stream_form
+from qlm.gateway.http.completions import lower_headers, read_body, stream_form, whole_left
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.messages_api.errors import error_answer, id_headers, in_its_shape
@@ -53,14 +55,11 @@ async def create_message(gateway: Gateway, request: HttpRequest) -> WholeAnswer 
             raise invalid(
                 "x-qlm-stream", "x-qlm-stream is resumable; expected plain: no client of this API resumes"
             )
-        chat = as_chat(body, plain)
-        # Retries have to be equal as a whole.
-        with images_renamed(chat, image_places(body.messages)):
-            prepared = await gateway.intake.prepare(parse_chat(chat), chat | {"message": plain}, headers)
+        prepared, call = await _prepare(gateway, body, plain, headers)
         attempt.id = prepared.metadata.id
         if body.stream:
             return await _stream(gateway, prepared, form, thinking=thinking)
-        return await _whole(gateway, prepared, thinking=thinking)
+        return await _whole(gateway, prepared, call, thinking=thinking)
 
 
 @accepts(CountBody, neutral=NEUTRAL)
@@ -98,6 +97,21 @@ def _thinking(gateway: Gateway, body: MessagesBody | CountBody) -> bool:
     return True
 
 
+async def _prepare(
+    gateway: Gateway, body: MessagesBody, plain: dict[str, Any], headers: Mapping[str, str]
+) -> tuple[Prepared, SdkCall | None]:
+    """Admit a message, or find the one that an earlier attempt queued; also return the call of an SDK."""
+    chat = as_chat(body, plain)
+    with images_renamed(chat, image_places(body.messages)):
+        parsed = parse_chat(chat)
+        whole = chat | {"message": plain}  # retries have to be equal as a whole
+        call = gateway.intake.sdk_call(parsed, whole, headers)
+        found = None if call is None else await gateway.intake.taken_up(call)
+        if found is not None:
+            return found, call
+        return await gateway.intake.prepare(parsed, whole, headers, returns=call is not None), call
+
+
 async def _stream(gateway: Gateway, prepared: Prepared, form: StreamForm, *, thinking: bool) -> StreamAnswer:
     metadata = prepared.metadata
     tier = tier_of(metadata.slo, gateway.limits)
@@ -112,11 +126,13 @@ async def _stream(gateway: Gateway, prepared: Prepared, form: StreamForm, *, thi
     )
 
 
-async def _whole(gateway: Gateway, prepared: Prepared, *, thinking: bool) -> WholeAnswer:
+async def _whole(
+    gateway: Gateway, prepared: Prepared, call: SdkCall | None, *, thinking: bool
+) -> WholeAnswer:
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
     return WholeAnswer(
-        *(sink, partial(gateway.hub.detach, subscription), id_headers(metadata.id)),
+        *(sink, whole_left(gateway, subscription, call), id_headers(metadata.id)),
         partial(_render, gateway, metadata, thinking),
         refused=partial(error_answer, request_id=metadata.id),
     )

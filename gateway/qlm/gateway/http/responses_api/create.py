@@ -23,7 +23,14 @@ from qlm.gateway.api.schema import ChatBody, parse_chat
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
-from qlm.gateway.http.completions import default_form, lower_headers, read_body, stream_answer, stream_form
+from qlm.gateway.http.completions import (
+    default_form,
+    lower_headers,
+    read_body,
+    stream_answer,
+    stream_form,
+    whole_left,
+)
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.keys.check import key_tenant
@@ -108,12 +115,9 @@ class _Made:
     async def _whole(self, gateway: Gateway) -> WholeAnswer:
         metadata, sink = self.prepared.metadata, WholeSink()
         subscription = await gateway.intake.accept(self.prepared, sink, Mode.WHOLE)
-        if self._call is None:
-            disconnected = partial(gateway.hub.detach, subscription)
-        else:
-            disconnected = partial(gateway.intake.client_left, self._call, subscription)
         render = partial(_render, gateway, StoredResponse(metadata, self._state))
-        return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
+        left = whole_left(gateway, subscription, self._call)
+        return WholeAnswer(sink, left, {"x-request-id": metadata.id}, render)
 
 
 async def _earlier(

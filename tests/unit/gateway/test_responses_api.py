@@ -215,6 +215,13 @@ def test_a_body_becomes_a_chat() -> None:
     }
 
 
+def test_marks_of_openais_cache_change_nothing() -> None:
+    part = {"type": "input_text", "text": "Hi", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    plain = {"input": [{"role": "user", "content": [part]}], "prompt_cache_options": {"mode": "explicit"}}
+    chat = as_chat(parse_response(plain), plain, [])
+    assert chat == {"messages": [{"role": "user", "content": "Hi"}]}
+
+
 def test_an_answer_that_was_cut_off_inside_its_reasoning_can_be_continued() -> None:
     plain = {"model": "m", "input": "Go on"}
     cut_off = {"role": "assistant", "content": None, "reasoning": "Hm"}

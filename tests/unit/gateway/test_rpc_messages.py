@@ -16,7 +16,7 @@ STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
 
 HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens", *RENDERED}
 HTTP_ONLY |= messages.OF_HTTP_ANSWERS
-HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id"}
+HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "request_id"}
 """What has no place of its own in a request: it changes the form of the answer, or is for `more`."""
 
 MESSAGE_HTTP_ONLY = {"tool_calls", "tool_call_id", "reasoning", "annotations", "cache_control"}

@@ -123,6 +123,7 @@ def test_a_missing_field_is_named() -> None:
         {"store": True},
         {"prompt_cache_key": "team-a"},
         {"prompt_cache_retention": "24h"},
+        {"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}},
         {"request_id": "mine"},
         {"routed_experts_prompt_start": 0},
         {"return_token_offsets": False},

@@ -8,9 +8,12 @@ from qlm.gateway.api.messages import OTHER_MEDIA
 from qlm.gateway.api.schema import parse_chat
 from support.chat_bodies import CHAT, refusal_of_chat
 
+CACHED = [{"cache_control": {"type": "ephemeral"}}, {"prompt_cache_breakpoint": {"mode": "explicit"}}]
+"""Marks of a cache, of Anthropic and of OpenAI."""
 
-def test_content_may_be_parts_of_text() -> None:
-    cached = {"cache_control": {"type": "ephemeral"}}
+
+@pytest.mark.parametrize("cached", CACHED)
+def test_content_may_be_parts_of_text(cached: dict[str, object]) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **cached}]
     body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
     assert (body.messages[0].text, body.needs_render) == ("a\nb", None)
@@ -28,7 +31,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==",
 SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
 
 
-@pytest.mark.parametrize("part", [IMAGE, SOUND, {**IMAGE, "cache_control": {}}])
+@pytest.mark.parametrize("part", [IMAGE, SOUND, *({**IMAGE, **cached} for cached in CACHED)])
 def test_media_need_a_render_tier(part: dict[str, object]) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "user", "content": [part]}]
     body = parse_chat(CHAT | {"messages": messages})

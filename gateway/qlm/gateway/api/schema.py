@@ -90,6 +90,7 @@ class _Body(Strict):
     store: bool | None = None  # Accepted, not used: answers are kept for `results.kept_s`
     prompt_cache_key: str | None = None  # Accepted, not used: equal beginnings are found without it
     prompt_cache_retention: str | None = None  # Accepted, not used
+    prompt_cache_options: dict[str, Any] | None = None  # Accepted, not used
     request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
     priority: Priority = 0  # Lower goes first, as in vLLM
     # `flex` for no objective (batch), `priority` for the configured interactive one, `auto` and `default` for

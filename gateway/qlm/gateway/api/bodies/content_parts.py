@@ -24,6 +24,7 @@ class _Strict(BaseModel):
 
 
 class _Part(_Strict):
+    prompt_cache_breakpoint: dict[str, Any] | None = None  # Accepted, not used: as `cache_control`
     cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
 

@@ -149,6 +149,7 @@ class ResponseBody(Strict):
     client_metadata: dict[str, Any] | None = None  # Accepted, not used: what Codex says of itself
     prompt_cache_key: str | None = None  # Accepted, not used
     prompt_cache_retention: str | None = None  # Accepted, not used
+    prompt_cache_options: dict[str, Any] | None = None  # Accepted, not used
     request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None  # As of chats
     priority: Priority | None = None  # Lower goes first, as in vLLM

@@ -274,6 +274,19 @@ async def test_what_is_wrong_is_refused_by_name_in_anthropics_shape(
     assert await cluster.broker.queues() == []
 
 
+async def test_a_list_of_no_system_blocks_is_no_system_message(
+    client: anthropic.AsyncAnthropic, cluster: Cluster
+) -> None:
+    without: dict[str, Any] = {"model": ASKED["model"], "messages": ASKED["messages"]}
+    prompts, counts = [], []
+    for asked in (without, without | {"system": []}):
+        await client.messages.create(max_tokens=5, **asked)
+        prompts.append(prompt_of(cluster))
+        counts.append(await client.messages.count_tokens(**asked))
+    assert prompts[0] == prompts[1]
+    assert counts[0] == counts[1]
+
+
 async def test_the_retry_of_anthropics_sdk_takes_up_the_request_that_ran_into_its_timeout(
     http: httpx.AsyncClient, client: anthropic.AsyncAnthropic, cluster: Cluster, url: str
 ) -> None:

@@ -31,7 +31,7 @@ def as_chat(body: MessagesBody | CountBody, plain: Mapping[str, Any]) -> dict[st
     Raises:
         ApiError: A message is wrong or not supported.
     """
-    system = [] if body.system is None else as_blocks(body.system, "system")
+    system = [] if body.system in (None, []) else as_blocks(body.system, "system")
     first = [{"role": "system", "content": joined_text(system, "system")}] if system else []
     asked: dict[str, Any] = {
         "messages": [*first, *chat_messages(body.messages)],

@@ -102,6 +102,15 @@ async def test_behind_images_of_an_earlier_response_those_of_the_input_keep_thei
     assert error["param"] == f"{place}.image_url"
 
 
+async def test_an_image_is_listed_as_one(http: httpx.AsyncClient) -> None:
+    image = {"type": "input_image", "image_url": data_url(RED)}
+    parts = [{"type": "input_text", "text": "Look."}, image, image | {"detail": "low"}]
+    asked = {"model": "emulated", "input": [{"role": "user", "content": parts}], "max_output_tokens": 5}
+    id = (await http.post("/v1/responses", json=asked)).json()["id"]
+    (item,) = (await http.get(f"/v1/responses/{id}/input_items")).json()["data"]
+    assert item["content"] == [parts[0], image | {"detail": "auto"}, parts[2]]
+
+
 async def test_without_a_render_tier_an_image_is_named_too(cluster: Cluster) -> None:
     messages, place = MESSAGES[1]
     async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as plain:

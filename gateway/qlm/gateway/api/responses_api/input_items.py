@@ -48,6 +48,8 @@ def _parts(content: object, of_assistant: bool) -> list[dict[str, Any]]:
 def _part(part: Mapping[str, Any], of_assistant: bool) -> dict[str, Any]:
     if part.get("type") == "refusal":
         return dict(part)
+    if part.get("type") == "input_image":
+        return {"detail": "auto", **part}
     if of_assistant:
         return {"annotations": [], "logprobs": [], **part, "type": "output_text"}
     return {**part, "type": "input_text"}

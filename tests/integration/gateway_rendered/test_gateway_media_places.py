@@ -59,6 +59,21 @@ INPUTS: list[tuple[list[dict[str, Any]], str]] = [
         ],
         "input[3].content[2]",
     ),
+    (
+        [
+            {"type": "function_call", "call_id": "c", "name": "see", "arguments": "{}"},
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [
+                    {"type": "input_text", "text": "Look."},
+                    {"type": "input_image", "image_url": "data:image/png;base64,###"},
+                ],
+            },
+            {"role": "user", "content": [{"type": "input_image", "image_url": data_url(RED)}]},
+        ],
+        "input[1].output[1]",
+    ),
 ]
 
 

@@ -169,6 +169,40 @@ def test_an_image_becomes_a_part() -> None:
     ]
 
 
+def test_images_of_results_follow_the_last_one() -> None:
+    red, blue = ({"type": "image_url", "image_url": {"url": f"https://example.com/{n}"}} for n in "ab")
+    calls = [{"type": "function_call", "call_id": id, "name": "see", "arguments": "{}"} for id in ("c", "d")]
+    outputs: list[dict[str, Any]] = [
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [
+                {"type": "input_text", "text": "Red."},
+                {"type": "input_image", "image_url": "https://example.com/a", "detail": "auto"},
+            ],
+        },
+        {
+            "type": "function_call_output",
+            "call_id": "d",
+            "output": [{"type": "input_image", "image_url": "https://example.com/b"}],
+        },
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": "c", "content": "Red."},
+        {"role": "tool", "tool_call_id": "d", "content": ""},
+    ]
+    assert chat_messages([*calls, *outputs])[1:] == [*results, {"role": "user", "content": [red, blue]}]
+    asked = {"role": "user", "content": "Which?"}
+    both = {"role": "user", "content": [red, blue, {"type": "text", "text": "Which?"}]}
+    assert chat_messages([*calls, *outputs, asked])[1:] == [*results, both]
+    answered = {"role": "assistant", "content": "Two."}
+    assert chat_messages([*calls, *outputs, answered])[1:] == [
+        *results,
+        {"role": "user", "content": [red, blue]},
+        answered,
+    ]
+
+
 @pytest.mark.parametrize(
     ("role", "part", "where"),
     [

@@ -10,6 +10,7 @@ from qlm.gateway.api.responses_api.tools import flat_name
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 _IMAGE: Final = "input_image"
+_RESULT: Final = "function_call_output"
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _KINDS: Final = "message, function_call, function_call_output or reasoning"
 
@@ -24,12 +25,28 @@ def as_items(given: str | Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, 
 def chat_messages(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return items as messages of a chat: reasoning, text and calls that follow each other are one.
 
+    Images of results of tools follow the last one, of the user, since chats have no place for them there.
+
     Raises:
         ApiError: An item is wrong, or of a kind that is not supported; the message has its place.
     """
     messages: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
     for place, item in enumerate(items):
-        _add(messages, item, f"input[{place}]")
+        where = f"input[{place}]"
+        if item.get("type") == _RESULT:
+            message, of_result = _result(item, where)
+            messages.append(message)
+            images += of_result
+            continue
+        if images and item.get("type", "message") == "message" and item.get("role") == "user":
+            _add(messages, item, where)
+            messages[-1]["content"] = images + _as_parts(messages[-1]["content"])
+        else:
+            messages += _shown(images)
+            _add(messages, item, where)
+        images = []
+    messages += _shown(images)
     for message in messages:
         if message["role"] == "assistant" and "tool_calls" not in message:
             message.setdefault("content", "")
@@ -44,17 +61,34 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
             _assistant(messages, after=("reasoning", "content", "tool_calls")).setdefault(
                 "tool_calls", []
             ).append(_call(item, where))
-        case "function_call_output":
-            content = _text(item.get("output"), f"{where}.output")
-            messages.append(
-                {"role": "tool", "tool_call_id": _name(item, "call_id", where), "content": content}
-            )
         case "reasoning":
             if text := _reasoning(item, where):
                 message = _assistant(messages, after=("reasoning",))
                 message["reasoning"] = message.get("reasoning", "") + text
         case other:
             raise _unsupported(f"{where}.type", other, _KINDS)
+
+
+def _result(item: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the result of a tool as a message, and its images."""
+    output, call = item.get("output"), _name(item, "call_id", where)
+    where = f"{where}.output"
+    parts: list[dict[str, Any]] = []
+    if isinstance(output, list) and any(map(_is_image, output)):
+        parts = [_with_image(each, f"{where}[{place}]") for place, each in enumerate(output)]
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    else:
+        text = _text(output, where)
+    images = [part for part in parts if part["type"] != "text"]
+    return {"role": "tool", "tool_call_id": call, "content": text}, images
+
+
+def _shown(images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": images}] if images else []
+
+
+def _as_parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
@@ -108,10 +142,16 @@ def _text(content: object, where: str) -> str:
 def image_places(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the places of the images of an input that `chat_messages` takes, in their order."""
     for place, item in enumerate(items):
-        content = item.get("content")
+        name = content_field(item)
+        content = item.get(name)
         for number, part in enumerate(content if isinstance(content, list) else ()):
             if _is_image(part):
-                yield f"input[{place}].content[{number}].image_url"
+                yield f"input[{place}].{name}[{number}].image_url"
+
+
+def content_field(item: Mapping[str, Any]) -> str:
+    """Return the name of the field of an item that may have images among its parts."""
+    return "output" if item.get("type") == _RESULT else "content"
 
 
 def _is_image(part: object) -> bool:
@@ -134,7 +174,9 @@ def _part(part: object, where: str) -> str:
         case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
             return text
         case {"type": "input_image"}:
-            raise _unsupported(f"{where}.type", _IMAGE, "input_text or output_text: images are of users")
+            raise _unsupported(
+                f"{where}.type", _IMAGE, "input_text or output_text: images are of users and results of tools"
+            )
         case {"type": str(kind)} if kind in OTHER_KINDS:
             raise _unsupported(
                 f"{where}.type", kind, f"input_text, output_text or input_image: {OTHER_MEDIA}"

@@ -17,7 +17,7 @@ from qlm.domain.formats.field_checks import RESPONSE_STATE_CHARACTERS_MAX
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.api.errors import invalid
 from qlm.gateway.api.responses_api.body import ResponseBody
-from qlm.gateway.api.responses_api.items import as_items
+from qlm.gateway.api.responses_api.items import as_items, content_field
 from qlm.gateway.api.responses_api.tools import ToolNames
 
 _SHOWN: Final = (
@@ -133,7 +133,7 @@ def _may_fit(state: ResponseState) -> bool:
 
 
 def _parts(item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    content = item.get("content")
+    content = item.get(content_field(item))
     if isinstance(content, list):
         yield from (part for part in content if isinstance(part, Mapping))
 

@@ -80,6 +80,15 @@ def test_a_wrong_part_is_refused(part: dict[str, object]) -> None:
     )
 
 
+def test_an_unknown_field_of_a_part_is_named() -> None:
+    text = {"type": "text", "text": "a"}
+    error = refusal_of_chat(messages=[{"role": "user", "content": [text, IMAGE | {"uuid": "b"}]}])
+    assert error.param == "messages[0].content"
+    assert error.message.endswith("; not content[1].uuid: it is not supported")
+    long = refusal_of_chat(messages=[{"role": "user", "content": [text | {"x" * 5000: 1}]}])
+    assert len(long.message) < 800
+
+
 def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
     answer = {"role": "assistant", "content": "Hello", "refusal": None, "tool_calls": None, "audio": None}
     assert len(parse_chat(CHAT | {"messages": [*CHAT["messages"], answer]}).messages) == 2

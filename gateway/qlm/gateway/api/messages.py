@@ -5,7 +5,15 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from qlm.gateway.api.bodies.content_parts import MEDIA_KINDS, OTHER_KINDS, ContentPart, MediaPart, TextPart
+from qlm.domain.shown import cut
+from qlm.gateway.api.bodies.content_parts import (
+    MEDIA_KINDS,
+    OTHER_KINDS,
+    PART_FIELDS,
+    ContentPart,
+    MediaPart,
+    TextPart,
+)
 from qlm.gateway.api.rendered_fields import ToolCall
 
 CONTENT: Final = (
@@ -79,6 +87,8 @@ class Message(_Strict):
     def _no_other_kinds(cls, content: object) -> object:
         if isinstance(content, list) and (kinds := _other_kinds(content)):
             raise ValueError(f"{CONTENT}; not {', '.join(kinds)}: {OTHER_MEDIA}")
+        if isinstance(content, list) and (field := _unknown_field(content)) is not None:
+            raise ValueError(f"{CONTENT}; not content{field}: it is not supported")
         return content
 
     @field_validator("content")
@@ -114,6 +124,17 @@ class Message(_Strict):
         if not (self.tool_calls or self.tool_call_id or self.reasoning):
             return None
         return next(name for name in ("tool_calls", "tool_call_id", "reasoning") if getattr(self, name))
+
+
+def _unknown_field(parts: Iterable[object]) -> str | None:
+    """Return the place of the first field that parts of its type do not have."""
+    for place, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, dict) and isinstance(kind, str) and kind in PART_FIELDS:
+            name = next((name for name in part if name not in PART_FIELDS[kind]), None)
+            if name is not None:
+                return f"[{place}].{cut(name)}"
+    return None
 
 
 def _other_kinds(parts: Iterable[object]) -> list[str]:

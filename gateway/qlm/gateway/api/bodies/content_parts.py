@@ -81,6 +81,15 @@ class InputAudioPart(_Part):
     input_audio: AudioData  # The sound
 
 
+PART_FIELDS: Final = {
+    "text": frozenset(TextPart.model_fields),
+    "image_url": frozenset(ImagePart.model_fields),
+    "audio_url": frozenset(AudioUrlPart.model_fields),
+    "video_url": frozenset(VideoPart.model_fields),
+    "input_audio": frozenset(InputAudioPart.model_fields),
+}
+"""Fields of parts, by their types."""
+
 MediaPart = ImagePart | AudioUrlPart | VideoPart | InputAudioPart
 ContentPart = Annotated[
     TextPart | ImagePart | AudioUrlPart | VideoPart | InputAudioPart, Field(discriminator="type")

@@ -13,6 +13,8 @@ from typing import Final
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.engine_speed import EngineSpeed
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
     Appended,
     Event,
@@ -46,6 +48,7 @@ from qlm.domain.actions import (
     Submit,
     SwapModel,
 )
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, QueueName, RequestId
 from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import InstanceNotice, QueueChanged
@@ -53,6 +56,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import SetQueue
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
+from qlm.domain.virtual_queue import ClassForecast
 from qlm.store.core import instances, leases, output_log, plans, requests
 from qlm.store.core.effects import Effects
 from qlm.store.core.state import State
@@ -61,6 +65,16 @@ from support.agent_other import HOLD, HOLDER, OTHER, M, N, other_lets_go
 
 S: Final = 1_000_000_000
 TTL_S: Final = 3.5
+
+SLOW: Final = EngineSpeed(batched_tokens_max=4, token_s=0.1)
+"""So slow that the objective below leaves time for two prompts of four tokens."""
+
+FORECASTS: Final = tuple(
+    ClassForecast(
+        cls=RequestClass(model, "deadline", target_ms=2000.0), service_s=0.1, answer_s=1.0, rate_rps=1.0
+    )
+    for model in (M, N)
+)
 
 
 class World(EngineRoom):
@@ -72,7 +86,8 @@ class World(EngineRoom):
         settings = AgentSettings(
             delivery_renewal_s=20.0, pull_max=3, batching="edf" if new_policy else FCFS, aborts=True
         )
-        super().__init__(Agent(HOLDER, "A10", (M, N), settings, new_policy=new_policy))
+        costs = OperationCosts(speed=dict.fromkeys((M, N), SLOW))
+        super().__init__(Agent(HOLDER, "A10", (M, N), settings, costs, new_policy=new_policy))
         self.state = State(self.now_ns)
         self.ended: dict[RequestId, Outcome] = {}
         self.queues: defaultdict[QueueName, list[Request]] = defaultdict(list)
@@ -226,7 +241,8 @@ class World(EngineRoom):
         return GroupId(f"g{self.groups_made}")
 
     def read_queue(self) -> None:
-        self.send(QueueRead(queue=plans.virtual_queue(self.state, HOLDER.instance)))
+        queue = plans.virtual_queue(self.state, HOLDER.instance)
+        self.send(QueueRead(queue=replace(queue, forecasts=FORECASTS)))
 
     def _hand_out(self, queue: QueueName, limit: int) -> tuple[PulledMessage, ...]:
         taken, self.queues[queue] = self.queues[queue][:limit], self.queues[queue][limit:]

@@ -67,10 +67,10 @@ def test_all_expected_requests_are_those_that_were_counted(
 def problem_after(requests: int, after_s: int) -> PlacementProblem:
     """Return the problem with an instance that has another model awake, for which nobody has asked."""
     steady = steady_fleet(16)
-    costs = steady.kinds[KIND].models | {OTHER: steady.kinds[KIND].models[M]}
+    kind, profile = steady.kinds[KIND], steady.profiles[M, KIND]
     fleet = Fleet(
-        kinds=steady.kinds | {KIND: replace(steady.kinds[KIND], models=costs)},
-        profiles=steady.profiles | {(OTHER, KIND): steady.profiles[M, KIND]},
+        kinds={KIND: replace(kind, models={M: kind.models[M], OTHER: kind.models[M]})},
+        profiles={(M, KIND): profile, (OTHER, KIND): profile},
     )
     has_other = replace(
         instance("gpu-1", running=0),

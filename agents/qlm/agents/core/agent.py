@@ -34,6 +34,7 @@ from qlm.agents.core.output import log as output_log
 from qlm.agents.core.output.replay import Repeated
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
+from qlm.agents.core.scheduling.prompt_limit import follow_objectives
 from qlm.agents.core.scheduling.scheduler import serve
 from qlm.agents.core.state import AgentSettings, AgentState
 from qlm.agents.core.stats.activity import (
@@ -190,6 +191,7 @@ class Agent:
                 # The store counts a message as pulled only once its lease is granted.
                 leasing = state.requests.leasing.values()
                 state.queue.read(queue, [tracked.claim.group for tracked in leasing])
+                follow_objectives(state)
                 state.prefetch.changed()
                 return []
             case Pulled():
@@ -283,14 +285,18 @@ class Agent:
                     scores.prompt = packed
 
     def _note_first_tokens(self, now_ns: int) -> None:
-        stats = self.state.stats
+        stats, prompts = self.state.stats, self.state.requests.prompts
         for tracked in self._first_tokens:
+            prompts.over(tracked)
             stats.progress.began(tracked.generation.call_id)
             if tracked.resumed_at and not tracked.pinned:  # a replay takes longer than a resume
                 stats.operations.resumed(tracked, now_ns)
             elif tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
         self._first_tokens.clear()
+        if prompts.refused:
+            prompts.refused = False
+            self._decisive = True
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
         state, stats = self.state, self.state.stats

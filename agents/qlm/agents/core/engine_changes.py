@@ -2,7 +2,9 @@
 
 from qlm.agents.batching.pool import pool_of
 from qlm.agents.core import lifecycle
+from qlm.agents.core.costs.engine_speed import NO_SPEED
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
+from qlm.agents.core.scheduling.prompt_limit import follow_objectives
 from qlm.agents.core.state import AgentState
 from qlm.agents.core.stats.progress import pause_beside_others_ns
 from qlm.domain.actions import Action
@@ -24,7 +26,7 @@ def engine_changed(state: AgentState, event: EngineChanged, now_ns: int) -> list
     if awake:
         engines.woke(model, event.capacity)
         if event.capacity is not None:
-            _resize(state, event.capacity)
+            _resize(state, model, event.capacity)
         state.stats.engine_woke(now_ns)
         state.visit.begin(now_ns)
     if event.state is not EngineState.FAILED:
@@ -33,10 +35,12 @@ def engine_changed(state: AgentState, event: EngineChanged, now_ns: int) -> list
     return lifecycle.engine_failed(state.requests, model, event.error)
 
 
-def _resize(state: AgentState, capacity: EngineCapacity) -> None:
+def _resize(state: AgentState, model: ModelId, capacity: EngineCapacity) -> None:
     by_aborts = state.settings.hosts_policy
     pool = pool_of(state.settings.batching, capacity, by_aborts=by_aborts)
-    state.requests.resize(capacity, pool, pool_waits_here=by_aborts)
+    speed = state.costs.speed.get(model, NO_SPEED)
+    state.requests.resize(capacity, pool, speed=speed, pool_waits_here=by_aborts)
+    follow_objectives(state)
 
 
 def _engine_failed(state: AgentState, model: ModelId, error: str, start_ns: int, now_ns: int) -> None:

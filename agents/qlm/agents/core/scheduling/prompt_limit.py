@@ -1,0 +1,41 @@
+"""Bound of the prompts in an engine by the objectives that are expected (decision 49)."""
+
+from typing import Final
+
+from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
+from qlm.agents.core.state import AgentState
+
+SLACK_SHARE: Final = 0.25
+"""Share of the tightest slack that prompts which are computed first may take."""
+
+LEAST_SHARE: Final = 0.2
+"""Least slack, as a share of the objective: starts may take long because prompts wait in the engine."""
+
+EXPECTED_S: Final = 300.0
+"""A class counts if a request of it is expected in this time."""
+
+
+def follow_objectives(state: AgentState) -> None:
+    """Set the bound after a change of the engine or of the forecasts."""
+    requests = state.requests
+    slack_s = float("inf") if requests.kv.pool else _tightest_slack_s(state)
+    requests.prompts.bound(SLACK_SHARE * slack_s)
+
+
+def prompts_wanted(state: AgentState) -> int:
+    """Return how many more prompts may be pulled for the engine."""
+    requests = state.requests
+    usual_tokens = requests.kv.tokens / requests.kv.running if requests.kv.running else USUAL_TOKENS
+    return requests.prompts.places(round(usual_tokens), len(requests.leasing) + state.queue.pulling)
+
+
+def _tightest_slack_s(state: AgentState) -> float:
+    """Return the least time that an expected request for the awake model can wait; infinite without one."""
+    slacks_s = (
+        max(LEAST_SHARE * due_ms / 1e3, due_ms / 1e3 - state.stats.lead_times.lead_ns(each.cls) / 1e9)
+        for each in state.queue.forecasts
+        if each.cls.model == state.engines.active
+        and (due_ms := each.cls.due_ms) is not None
+        and each.rate_rps * EXPECTED_S >= 1
+    )
+    return min(slacks_s, default=float("inf"))

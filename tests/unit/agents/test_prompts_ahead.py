@@ -1,0 +1,124 @@
+"""Prompts that an agent gives its engine ahead of time."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.core.costs.engine_speed import EngineSpeed
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.events import GenerationEnded, Progress, Pulled, QueueRead
+from qlm.agents.core.scheduling.prompt_limit import EXPECTED_S, SLACK_SHARE
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import AcquireLease, Pull, PulledMessage, Submit
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.request import Request
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
+from support.agent_bench import HOLDER, Bench, M, delivery_of, group_of
+from support.requests import a_request
+
+TOKEN_S = 0.001
+SPEED = EngineSpeed(batched_tokens_max=500, token_s=TOKEN_S)
+BULK_TOKENS = 400
+SLOTS = 64
+
+
+def bench(*, objective_s: float | None, rate_rps: float = 1.0) -> Bench:
+    """Return an agent with an engine of 1 000 prompt tokens per second, and an objective that is expected."""
+    settings = AgentSettings(pull_max=SLOTS, visits=True)
+    made = Bench(
+        seqs_max=SLOTS, kv_tokens=1_000_000, settings=settings, costs=OperationCosts(speed={M: SPEED})
+    )
+    forecasts = (forecast(objective_s, rate_rps),) if objective_s is not None else ()
+    made.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, forecasts=forecasts)))
+    return made
+
+
+def forecast(objective_s: float, rate_rps: float) -> ClassForecast:
+    cls = RequestClass(M, "deadline", target_ms=1e3 * objective_s)
+    return ClassForecast(cls=cls, service_s=0.1, answer_s=1.0, rate_rps=rate_rps)
+
+
+def offer(made: Bench, first: Request, objective_s: float | None, rate_rps: float = 1.0) -> None:
+    """Queue many requests like one."""
+    forecasts = (forecast(objective_s, rate_rps),) if objective_s is not None else ()
+    groups = (group_of(first, name=first.id, count=SLOTS),)
+    made.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=forecasts)))
+
+
+def served(made: Bench, first: Request) -> list[Submit]:
+    """Serve what the agent pulls of a group like a request until it wants no more; return what it starts."""
+    submits: list[Submit] = []
+    while pulls := made.take(Pull):
+        (pull,) = pulls
+        number = len(made.log)
+        requests = [replace(first, id=RequestId(f"{first.id}-{number + each}")) for each in range(pull.limit)]
+        messages = tuple(PulledMessage(delivery=delivery_of(each), request=each) for each in requests)
+        made.send(Pulled(group=GroupId(first.id), limit=pull.limit, messages=messages))
+        made.take(AcquireLease)
+        for each in requests:
+            made.log[each.id] = []
+            made.answer(each, made.granted())
+        submits += made.take(Submit)
+    return submits
+
+
+def bulk(made: Bench) -> Request:
+    return a_request("bulk", prompt_tokens=BULK_TOKENS, max_tokens=100, arrival_ns=made.now_ns)
+
+
+@pytest.mark.parametrize(
+    ("objective_s", "prompts"),
+    [(None, SLOTS), (20.0, 12), (8.0, 5), (2.0, 2), (0.1, 2)],
+)
+def test_an_engine_is_given_the_prompts_that_the_tightest_objective_leaves_time_for(
+    objective_s: float | None, prompts: int
+) -> None:
+    """A quarter of the slack, or two full iterations; as many as it takes where none is expected."""
+    made = bench(objective_s=objective_s)
+    offer(made, bulk(made), objective_s)
+    assert len(served(made, bulk(made))) == prompts
+    if objective_s is not None:
+        most_s = max(SLACK_SHARE * objective_s, 2 * SPEED.batched_tokens_max * TOKEN_S)
+        assert prompts == int(most_s / (BULK_TOKENS * TOKEN_S))
+
+
+def test_a_first_token_makes_room_for_the_next_prompt_and_so_does_an_end_without_one() -> None:
+    made = bench(objective_s=2.0)
+    offer(made, bulk(made), 2.0)
+    first, second = served(made, bulk(made))
+    made.send(Progress(chunks=((first.call.call_id, (1,)),)))
+    assert len(served(made, bulk(made))) == 1
+    made.send(Progress(chunks=((first.call.call_id, (2, 3)),)))
+    assert not made.take(Pull), "its prompt was counted before"
+    made.send(GenerationEnded(call_id=second.call.call_id, finish="stop"))
+    assert len(served(made, bulk(made))) == 1
+
+
+def test_what_is_urgent_goes_before_bulk_prompts_that_wait_for_room() -> None:
+    made = bench(objective_s=2.0)
+    offer(made, bulk(made), 2.0)
+    first, _second = served(made, bulk(made))
+    urgent = a_request("urgent", deadline_ms=2000.0, arrival_ns=made.now_ns)
+    groups = (group_of(urgent, name="urgent"), group_of(bulk(made), name="bulk", count=SLOTS))
+    queue = VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=(forecast(2.0, 1.0),))
+    made.send(QueueRead(queue=queue))
+    made.send(Progress(chunks=((first.call.call_id, (1,)),)))
+    (pull,) = made.take(Pull)
+    assert pull.group == GroupId("urgent")
+
+
+def test_a_prompt_that_takes_longer_than_the_bound_is_computed_alone() -> None:
+    made = bench(objective_s=2.0)
+    huge = a_request("huge", prompt_tokens=3000, max_tokens=10, arrival_ns=made.now_ns)
+    offer(made, huge, 2.0)
+    (only,) = served(made, huge)
+    made.send(Progress(chunks=((only.call.call_id, (1,)),)))
+    assert len(served(made, huge)) == 1
+
+
+def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:
+    rate_rps = 0.5 / EXPECTED_S
+    made = bench(objective_s=2.0, rate_rps=rate_rps)
+    offer(made, bulk(made), 2.0, rate_rps)
+    assert len(served(made, bulk(made))) == SLOTS

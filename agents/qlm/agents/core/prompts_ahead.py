@@ -1,7 +1,7 @@
 """Prompts that an engine was given and has not computed yet.
 
 An engine computes prompts in the order in which they come. What it was given, no urgent request overtakes, no
-other instance takes over, and nobody demotes in time. So it is given no more than keeps it busy, or than the
+other instance takes over, and no demotion reaches in time. So it is given no more than keeps it busy, or than the
 objectives leave time for (`scheduling.prompt_limit`); the others wait in the queue, by urgency.
 """
 

@@ -1,4 +1,4 @@
-"""Bound of the prompts in an engine by the objectives that are expected (decision 49)."""
+"""Bound of the prompts in an engine by the objectives that are expected (decision 50)."""
 
 from typing import Final
 

@@ -120,7 +120,7 @@ def _spare(view: ClusterView, state: PlacementState, now_ns: int) -> frozenset[I
 
 
 def _few_requests(view: ClusterView) -> bool:
-    """Return True if so few have come that they do not tell which models are asked for."""
+    """Return True if fewer have come than show the models that are asked for."""
     models = frozenset[ModelId]().union(*(status.models for status in _live(view)))
     return sum(each.accepted for each in view.classes) < UNASKED_REQUESTS * len(models)
 

@@ -19,9 +19,10 @@ def check_counts(agent: Agent, capacity: EngineCapacity, now_ns: int) -> None:
     assert sum(kv.paces.values()) >= sum(pace_of(each.request) > 0 for each in generating)
     assert generating or not kv.paces
     assert kv.tokens == sum(tracked.tokens for tracked in generating)
-    assert agent.state.requests.prompts.work_ns == sum(each.prompt_ahead_ns for each in everything)
-    assert all(not each.prompt_ahead_ns or len(each.output) == each.resumed_at for each in generating)
-    assert not any(each.prompt_ahead_ns for each in everything if each.phase not in GENERATING)
+    prefill = agent.state.requests.prefill
+    backlog = [each for each in everything if prefill.holds(each)]
+    assert all(each.phase in GENERATING and len(each.output) == each.resumed_at for each in backlog)
+    assert bool(prefill.work_ns) == bool(backlog)
     assert {call: tracked.request.id for call, tracked in agent.state.requests.calls.items()} == {
         tracked.generation.call_id: tracked.request.id for tracked in generating
     }

@@ -34,7 +34,7 @@ from qlm.agents.core.output import log as output_log
 from qlm.agents.core.output.replay import Repeated
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
-from qlm.agents.core.scheduling.prompt_limit import follow_objectives
+from qlm.agents.core.scheduling.prefill_limit import follow_objectives
 from qlm.agents.core.scheduling.scheduler import serve
 from qlm.agents.core.state import AgentSettings, AgentState
 from qlm.agents.core.stats.activity import (
@@ -285,17 +285,17 @@ class Agent:
                     scores.prompt = packed
 
     def _note_first_tokens(self, now_ns: int) -> None:
-        stats, prompts = self.state.stats, self.state.requests.prompts
+        stats, prefill = self.state.stats, self.state.requests.prefill
         for tracked in self._first_tokens:
-            prompts.over(tracked)
+            prefill.over(tracked)
             stats.progress.began(tracked.generation.call_id)
             if tracked.resumed_at and not tracked.pinned:  # a replay takes longer than a resume
                 stats.operations.resumed(tracked, now_ns)
             elif tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
         self._first_tokens.clear()
-        if prompts.refused:
-            prompts.refused = False
+        if prefill.refused:
+            prefill.refused = False
             self._decisive = True
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:

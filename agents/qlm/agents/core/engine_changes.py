@@ -4,7 +4,7 @@ from qlm.agents.batching.pool import pool_of
 from qlm.agents.core import lifecycle
 from qlm.agents.core.costs.engine_speed import NO_SPEED
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
-from qlm.agents.core.scheduling.prompt_limit import follow_objectives
+from qlm.agents.core.scheduling.prefill_limit import follow_objectives
 from qlm.agents.core.state import AgentState
 from qlm.agents.core.stats.progress import pause_beside_others_ns
 from qlm.domain.actions import Action

@@ -158,12 +158,11 @@ class TrackedRequest:
         resumed_at: Output tokens when the current generation was submitted.
         blocks: KV blocks that the ledger counts for it; 0 unless it generates.
         spare_tokens: Tokens that still fit into these blocks.
-        prompt_ahead_ns: Time that its prompt takes the engine, until that is computed; else 0.
     """
 
     __slots__ = (
         "best_effort", "blocks", "claim", "exit", "generation", "id", "logged", "order", "output", "phase",
-        "prompt_ahead_ns", "request", "resumed_at", "sent", "spare_tokens", "urgency",
+        "request", "resumed_at", "sent", "spare_tokens", "urgency",
     )  # fmt: skip
 
     def __init__(
@@ -181,7 +180,6 @@ class TrackedRequest:
         self.resumed_at = 0
         self.blocks = 0
         self.spare_tokens = 0
-        self.prompt_ahead_ns = 0
         self.order = 0
         cls, arrival_ns = request.cls, request.arrival_ns
         self.best_effort = cls.due_ms is None

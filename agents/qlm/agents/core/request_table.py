@@ -12,7 +12,7 @@ from typing import Final
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.kv_ledger import KvLedger
 from qlm.agents.core.output.pending import PendingOutput
-from qlm.agents.core.prompts_ahead import PromptsAhead
+from qlm.agents.core.prefill_backlog import PrefillBacklog
 from qlm.agents.core.request import GENERATING, Phase, TrackedRequest
 from qlm.agents.core.stats.pace import Pace
 from qlm.agents.core.timers import DueTimes
@@ -140,7 +140,7 @@ class RequestTable:
         calls: Those with a live engine call, by its id.
         replays: Output tokens repeated so far, by the id of a call that repeats what is logged.
         kv: Sums over those that generate.
-        prompts: Prompts that are not computed yet.
+        prefill: Prompts that the engine has not computed yet.
         running_index: Answers about `running` for preemption.
         output: Those with something to write to their output log.
         to_restore: Those whose lease the store has lost.
@@ -161,7 +161,7 @@ class RequestTable:
         self.calls: dict[str, TrackedRequest] = {}
         self.replays: dict[str, int] = {}
         self.kv = KvLedger()
-        self.prompts = PromptsAhead()
+        self.prefill = PrefillBacklog()
         self.running_index = RunningIndex(self.running)
         self.output = PendingOutput()
         self.to_restore: set[RequestId] = set()
@@ -257,7 +257,7 @@ class RequestTable:
         """Recount KV blocks and prompts for another engine, whose batch policy has a pool of this size."""
         generating = [*self.running.values(), *self.aborting.values()]
         self.kv.resize(capacity, pool, generating, pool_waits_here=pool_waits_here)
-        self.prompts.resize(speed, generating)
+        self.prefill.resize(speed, generating)
 
     def enter(self, tracked: TrackedRequest) -> None:
         """Index a request under its phase; `lifecycle` calls it after each change."""
@@ -277,7 +277,7 @@ class RequestTable:
             self.ready_for(tracked.request.model).remove(tracked)
         elif phase in GENERATING:
             self.kv.remove(tracked)
-            self.prompts.over(tracked)
+            self.prefill.over(tracked)
 
     def _may_be_dropped(self, tracked: TrackedRequest, at_ns: int) -> bool:
         return self.all.get(tracked.id) is tracked and not tracked.ended

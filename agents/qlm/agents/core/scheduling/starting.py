@@ -22,7 +22,7 @@ def start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Actio
     if tracked.output and tracked.pinned:
         requests.replays[call.call_id] = 0
     elif not generation.swapped_in:
-        requests.prompts.submitted(tracked, tracked.tokens)
+        requests.prefill.submitted(tracked, tracked.tokens)
     generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
     requests.running_index.started(tracked)
     if not tracked.best_effort:

@@ -1,4 +1,4 @@
-"""Prompts that an agent gives its engine ahead of time."""
+"""The prefill backlog that an agent lets its engine have."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled, QueueRead
-from qlm.agents.core.scheduling.prompt_limit import EXPECTED_S, SLACK_SHARE
+from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S, SLACK_SHARE
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import AcquireLease, Pull, PulledMessage, Submit
 from qlm.domain.group import RequestClass

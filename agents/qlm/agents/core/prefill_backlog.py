@@ -1,8 +1,8 @@
-"""Prompts that an engine was given and has not computed yet.
+"""The prefill backlog of an engine: prompts that it was given and has not computed yet.
 
 An engine computes prompts in the order in which they come. What it was given, no urgent request overtakes, no
-other instance takes over, and no demotion reaches in time. So it is given no more than keeps it busy, or than the
-objectives leave time for (`scheduling.prompt_limit`); the others wait in the queue, by urgency.
+other instance takes over, and no demotion reaches in time. So it is given no more than keeps it busy, or than
+the objectives leave time for (`scheduling.prefill_limit`). The others wait in the queue, by urgency.
 """
 
 import sys
@@ -11,6 +11,7 @@ from typing import Final
 
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.request import TrackedRequest
+from qlm.domain.ids import RequestId
 
 ITERATIONS_MIN: Final = 2
 """Least bound, in iterations full of prompts: one is computed while the next is put together."""
@@ -19,7 +20,7 @@ UNBOUNDED_NS: Final = sys.maxsize
 """Bound where no objective is expected, or the engine's batch policy orders prompts itself."""
 
 
-class PromptsAhead:
+class PrefillBacklog:
     """Counts prompts from their submission to their first token, by the time that they take.
 
     Attributes:
@@ -33,11 +34,14 @@ class PromptsAhead:
         self.most_ns = UNBOUNDED_NS
         self.refused = False
         self._speed = NO_SPEED
+        self._times_ns: dict[RequestId, int] = {}
 
     def resize(self, speed: EngineSpeed, generating: Iterable[TrackedRequest]) -> None:
         """Take another engine with its requests; it has no bound yet."""
         self._speed, self.most_ns = speed, UNBOUNDED_NS
-        self.work_ns = sum(tracked.prompt_ahead_ns for tracked in generating)
+        ids = {tracked.id for tracked in generating}
+        self._times_ns = {id: time_ns for id, time_ns in self._times_ns.items() if id in ids}
+        self.work_ns = sum(self._times_ns.values())
 
     def bound(self, most_s: float) -> None:
         """Bound the prompts by a time, or by full iterations if those take longer."""
@@ -46,13 +50,18 @@ class PromptsAhead:
 
     def submitted(self, tracked: TrackedRequest, tokens: int) -> None:
         """Count a prompt of that many tokens."""
-        tracked.prompt_ahead_ns = self._time_ns(tokens)
-        self.work_ns += tracked.prompt_ahead_ns
+        time_ns = self._time_ns(tokens)
+        if time_ns:
+            self._times_ns[tracked.id] = time_ns
+            self.work_ns += time_ns
 
     def over(self, tracked: TrackedRequest) -> None:
         """Stop counting a prompt that is computed, or not needed any more."""
-        self.work_ns -= tracked.prompt_ahead_ns
-        tracked.prompt_ahead_ns = 0
+        self.work_ns -= self._times_ns.pop(tracked.id, 0)
+
+    def holds(self, tracked: TrackedRequest) -> bool:
+        """Return whether the prompt of a request counts."""
+        return tracked.id in self._times_ns
 
     def takes(self, tokens: int) -> bool:
         """Return whether the engine is given a prompt of that many tokens now; note it if not."""

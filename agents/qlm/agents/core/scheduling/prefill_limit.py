@@ -19,14 +19,14 @@ def follow_objectives(state: AgentState) -> None:
     """Set the bound after a change of the engine or of the forecasts."""
     requests = state.requests
     slack_s = float("inf") if requests.kv.pool else _tightest_slack_s(state)
-    requests.prompts.bound(SLACK_SHARE * slack_s)
+    requests.prefill.bound(SLACK_SHARE * slack_s)
 
 
 def prompts_wanted(state: AgentState) -> int:
     """Return how many more prompts may be pulled for the engine."""
     requests = state.requests
     usual_tokens = requests.kv.tokens / requests.kv.running if requests.kv.running else USUAL_TOKENS
-    return requests.prompts.places(round(usual_tokens), len(requests.leasing) + state.queue.pulling)
+    return requests.prefill.places(round(usual_tokens), len(requests.leasing) + state.queue.pulling)
 
 
 def _tightest_slack_s(state: AgentState) -> float:

@@ -117,6 +117,16 @@ def test_a_prompt_that_takes_longer_than_the_bound_is_computed_alone() -> None:
     assert len(served(made, huge)) == 1
 
 
+def test_what_the_prefix_cache_usually_has_of_a_prompt_does_not_count() -> None:
+    made = bench(objective_s=2.0)
+    offer(made, bulk(made), 2.0)
+    first, second = served(made, bulk(made))
+    for submit in (first, second):
+        call_id = submit.call.call_id
+        made.send(GenerationEnded(call_id=call_id, finish="stop", cached_tokens=BULK_TOKENS * 3 // 4))
+    assert len(served(made, bulk(made))) == 10
+
+
 def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:
     rate_rps = 0.5 / EXPECTED_S
     made = bench(objective_s=2.0, rate_rps=rate_rps)

@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
 from qlm.agents.core.state import AgentState
+from qlm.domain.group import RequestClass
 
 SLACK_SHARE: Final = 0.25
 """Share of the tightest slack that prompts which are computed first may take."""
@@ -22,11 +24,17 @@ def follow_objectives(state: AgentState) -> None:
     requests.prefill.bound(SLACK_SHARE * slack_s)
 
 
-def prompts_wanted(state: AgentState) -> int:
-    """Return how many more prompts may be pulled for the engine."""
+def computed_tokens(state: AgentState, tracked: TrackedRequest) -> int:
+    """Return the tokens that the engine computes of a prompt, without what its prefix cache usually has."""
+    return round(tracked.tokens * state.stats.prompts.computed_share(tracked.request.cls))
+
+
+def prompts_wanted(state: AgentState, cls: RequestClass) -> int:
+    """Return how many more prompts of a class may be pulled for the engine."""
     requests = state.requests
     usual_tokens = requests.kv.tokens / requests.kv.running if requests.kv.running else USUAL_TOKENS
-    return requests.prefill.places(round(usual_tokens), len(requests.leasing) + state.queue.pulling)
+    computed = round(usual_tokens * state.stats.prompts.computed_share(cls))
+    return requests.prefill.places(computed, len(requests.leasing) + state.queue.pulling)
 
 
 def _tightest_slack_s(state: AgentState) -> float:

@@ -14,7 +14,7 @@ from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait
 from qlm.agents.core.scheduling.hosting.rule import serve_batch
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
 from qlm.agents.core.scheduling.preemption import cannot_wait, preempt, preempt_for
-from qlm.agents.core.scheduling.prefill_limit import prompts_wanted
+from qlm.agents.core.scheduling.prefill_limit import computed_tokens, prompts_wanted
 from qlm.agents.core.scheduling.reader_limit import follow_readers
 from qlm.agents.core.scheduling.starting import start, too_large
 from qlm.agents.core.scheduling.visits.home import go_home
@@ -150,7 +150,7 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         if not requests.kv.ever_fits(tracked.tokens):
             actions += too_large(state, tracked)
         elif requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
-            if not requests.prefill.takes(tracked.tokens):
+            if not requests.prefill.takes(computed_tokens(state, tracked)):
                 return actions
             actions += start(state, tracked, now_ns)
         else:
@@ -225,7 +225,7 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     if slots <= 0 and (leasing or pulling):
         return []
     if slots > 0:
-        slots = min(slots, prompts_wanted(state))
+        slots = min(slots, prompts_wanted(state, head.cls))
         if not slots:
             return []
     wanted = queue.left(head) - pulling

@@ -5,6 +5,7 @@ from qlm.agents.core.lifecycle import Cause, advance
 from qlm.agents.core.output.replay import UNSEEDED
 from qlm.agents.core.queue_head import SloStart
 from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.prefill_limit import computed_tokens
 from qlm.agents.core.state import AgentState
 from qlm.agents.core.stats.activity import computing_again_ns
 from qlm.domain.actions import Action, ReportResumed, Submit
@@ -22,7 +23,7 @@ def start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Actio
     if tracked.output and tracked.pinned:
         requests.replays[call.call_id] = 0
     elif not generation.swapped_in:
-        requests.prefill.submitted(tracked, tracked.tokens)
+        requests.prefill.submitted(tracked, computed_tokens(state, tracked))
     generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
     requests.running_index.started(tracked)
     if not tracked.best_effort:

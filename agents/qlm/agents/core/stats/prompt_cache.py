@@ -37,6 +37,11 @@ class PromptCache:
         if len(self._sums) > CLASSES_MAX:
             del self._sums[next(iter(self._sums))]
 
+    def computed_share(self, cls: RequestClass) -> float:
+        """Return the share of the prompts of a class that engines compute; 1 before the first ended."""
+        _prompts, _hits, tokens, cached = self._sums.get(cls, _NONE)
+        return 1.0 - cached / tokens if tokens else 1.0
+
     def report(self) -> tuple[CachedPrompts, ...]:
         """Return the sums."""
         return tuple(

@@ -15,9 +15,6 @@ from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, Homes, Placemen
 UNASKED_AFTER_S: Final = 3.0
 """Time with requests after which a model without any is taken for one that is not asked for."""
 
-UNASKED_REQUESTS: Final = 2.0
-"""Requests per model until then: with fewer, a model of usual popularity often has none by chance."""
-
 
 def update_placement(
     state: PlacementState, view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
@@ -104,12 +101,12 @@ def _waits(model: ModelId, view: ClusterView, state: PlacementState, fleet: Flee
 def _spare(view: ClusterView, state: PlacementState, now_ns: int) -> frozenset[InstanceId]:
     """Return the idle instances whose awake model no request needs there, or that have none.
 
-    Another instance has it awake, too, or enough requests have come for `UNASKED_AFTER_S` without one for it.
-    So a start there takes nothing from anybody, and ten seconds are worth more than the best place.
+    Another instance has it awake, too, or requests have come for `UNASKED_AFTER_S` without one for it. So a
+    start there takes nothing from anybody, and ten seconds are worth more than the best place.
     """
     asked = {each.cls.model for each in view.classes}
     since_s = state.traffic_since_s
-    if since_s is None or now_ns / 1e9 - since_s < UNASKED_AFTER_S or _few_requests(view):
+    if since_s is None or now_ns / 1e9 - since_s < UNASKED_AFTER_S:
         asked |= {each.active_model for each in _live(view) if each.active_model is not None}
     needed, spare = set[ModelId | None](), set[InstanceId]()
     for status in sorted(_live(view), key=lambda each: (_idle(each, view), each.id)):  # busy ones first
@@ -117,12 +114,6 @@ def _spare(view: ClusterView, state: PlacementState, now_ns: int) -> frozenset[I
             spare.add(status.id)
         needed.add(status.active_model)
     return frozenset(spare)
-
-
-def _few_requests(view: ClusterView) -> bool:
-    """Return True if fewer have come than show the models that are asked for."""
-    models = frozenset[ModelId]().union(*(status.models for status in _live(view)))
-    return sum(each.accepted for each in view.classes) < UNASKED_REQUESTS * len(models)
 
 
 def _idle(status: InstanceStatus, view: ClusterView) -> bool:

@@ -11,6 +11,8 @@ from qlm.controller.core.admission_signal import admission_signal, departure_cur
 from qlm.controller.core.decide import ControllerSettings, Decision, decide
 from qlm.controller.core.estimating.snapshot import take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.expected.waits import expected_waits
+from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.problem import make_problem
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
@@ -19,20 +21,31 @@ from qlm.domain.length_histogram import NO_LENGTHS
 from qlm.planner.admission_signal import (
     DEPARTURE_POINTS_MAX,
     AdmissionSignal,
+    ClassForecast,
     signal_from_plain,
     signal_to_plain,
 )
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.problem import Kind
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
+from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.throughput import steady_state
+from qlm.rct_estimator.workload import Workload
 from support.estimating import (
     BATCH,
     CHAT,
+    COST,
+    KIND,
+    LENGTHS,
     NOW_NS,
     OTHER,
+    SHIPPED,
     STREAM,
+    M,
     class_view,
     cluster,
+    first_snapshot,
     groups_of,
     instance,
     steady_fleet,
@@ -97,6 +110,51 @@ def test_alone_on_an_idle_instance_it_waits_for_nothing() -> None:
         assert entry.waiting == 0 and entry.departures.gone == ()
     other = signal.classes[OTHER]
     assert other.completion.mean > other.alone_completion.mean + 30.0, "the swap from storage"
+
+
+@pytest.mark.parametrize("cls", [CHAT, STREAM, BATCH])
+def test_an_answer_takes_the_time_of_its_batch_not_of_a_full_one(cls: RequestClass) -> None:
+    """All were forecast as in a full batch, so what an idle instance answers in time was refused."""
+    kind = Kind(host_memory_bytes=10, models={M: COST})
+    fleet = Fleet(kinds={KIND: kind}, profiles={(M, KIND): SHIPPED})
+
+    def forecast(running: int) -> ClassForecast:
+        seen = cluster(
+            class_view(cls, LENGTHS, *groups_of(cls, 0)), instances=(instance(running=running),), queues={}
+        )
+        now = first_snapshot(seen, fleet)
+        problem = make_problem(seen, now, move_s=0.0)
+        return admission_signal(now, problem, plan_edf(problem)).classes[cls]
+
+    idle, half, full = (forecast(running) for running in (0, 40, 10_000))
+    alone = steady_state(SHIPPED, Workload(prompt_tokens=1.0, output=Normal(100.0)), batch=1.0)
+    assert idle.token_s == pytest.approx(alone.iteration_s, rel=0.02)
+    assert idle.token_s < half.token_s < full.token_s
+    for part in ("first_token", "completion"):
+        means_s = [getattr(each, part).mean for each in (idle, half, full)]
+        assert means_s == sorted(means_s) and means_s[0] < 0.7 * means_s[2]
+    assert (idle.first_token, idle.completion) == (idle.alone_first_token, idle.alone_completion)
+    assert full.alone_completion == idle.alone_completion
+
+
+@pytest.mark.parametrize("cls", [CHAT, STREAM])
+def test_answers_of_a_group_that_waits_take_the_time_of_its_batch(cls: RequestClass) -> None:
+    """What is noted of them corrects the forecasts of arrivals, so both must be of the same batch."""
+    kind = Kind(host_memory_bytes=10, models={M: COST})
+    fleet = Fleet(kinds={KIND: kind}, profiles={(M, KIND): SHIPPED})
+
+    def answer(running: int) -> Normal:
+        (group,) = groups_of(cls, 1)
+        seen = cluster(
+            class_view(cls, LENGTHS, group),
+            instances=(instance(running=running),),
+            queues={"gpu-0": (group,)},
+        )
+        now = first_snapshot(seen, fleet)
+        problem = make_problem(seen, now, move_s=0.0)
+        return expected_waits(now, problem, plan_edf(problem), None)[group.id].answer
+
+    assert answer(running=0).mean < 0.7 * answer(running=10_000).mean
 
 
 def test_what_waits_leaves_as_the_plan_has_it() -> None:

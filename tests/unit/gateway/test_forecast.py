@@ -127,6 +127,14 @@ def test_an_answer_that_is_cut_off_ends_sooner() -> None:
     assert expected(max_tokens=41).completion == FORECAST.completion
 
 
+def test_a_limit_ends_an_answer_on_an_idle_cluster_at_the_same_share_of_its_tokens() -> None:
+    fast = replace(FORECAST, alone_completion=Normal(2.0, 1.0))  # a token takes a quarter of the time there
+    of_class = replace(seen(), signal=replace(seen().signal, classes={CLS: fast}))
+    for max_tokens, end_s in ((11, 1.25), (41, 2.0), (100, 2.0)):
+        found = of_class.expected(CLS, max_tokens)
+        assert found is not None and found.alone_completion.mean == pytest.approx(end_s)
+
+
 def test_an_objective_that_is_met_often_enough_misses_nothing() -> None:
     for enough in (query(None, 0.9), query(16.0, 0.0), query(40.0, 0.9), query(25.0, 0.5)):
         assert shortfall(expected(), enough) is None

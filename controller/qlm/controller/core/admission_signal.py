@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from qlm.agents.core.scheduling.visits.backlog import Patience
-from qlm.controller.core.estimating.planning_times import PlanningForm
+from qlm.controller.core.estimating.planning_times import FormInBatch
 from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.controller.core.expected.corrected import CorrectedForecasts
-from qlm.controller.core.problem import class_forms
+from qlm.controller.core.problem import arriving_forms
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.planner.admission_signal import (
@@ -48,7 +48,7 @@ def admission_signal(
     """
     corrected = CorrectedForecasts.of(snapshot, problem, plan, patience)
     classes = _forecast_classes(snapshot)
-    forms = class_forms(snapshot, problem, classes)
+    forms = arriving_forms(snapshot, problem, classes)
     waiting = _waiting(snapshot)
     departures = _departure_curves(snapshot, serve(ProblemIndex.of(problem), plan))
     kinds = {each.id: each.kind for each in problem.instances}
@@ -81,19 +81,19 @@ def _waiting(snapshot: Snapshot) -> Counter[RequestClass]:
     return Counter({cls: view.queued for cls, view in snapshot.classes.items()})
 
 
-def _admission_class(cls: RequestClass, forms: Mapping[str, PlanningForm]) -> AdmissionClass:
+def _admission_class(cls: RequestClass, forms: Mapping[str, FormInBatch]) -> AdmissionClass:
     return AdmissionClass(
         model=cls.model,
         target_s=None if cls.target_ms is None else cls.target_ms / 1000,
         priority=cls.priority,
-        time={kind: form.time(1) for kind, form in forms.items()},
+        time={kind: form.time for kind, form in forms.items()},
     )
 
 
 def _forecast(
     cls: RequestClass,
     signal: Admission,
-    forms: Mapping[str, PlanningForm],
+    forms: Mapping[str, FormInBatch],
     kinds: Mapping[InstanceId, str],
     waiting: int,
     departures: DepartureCurve,
@@ -109,7 +109,7 @@ def _forecast(
     assert signal.leaves is not None
     here = forms[kinds[signal.instance]]
     able = [forms[kind] for kind in kinds.values() if kind in forms]
-    best = min(able, key=lambda form: form.answer.mean)
+    alone = min((form.alone for form in able), key=lambda form: form.answer.mean)
     expected = corrected.arriving(cls, signal.instance, signal.leaves, here.first_token, here.answer)
     behind = Normal(0.0 if pace is None else _behind_s(here, pace))
     alone_behind = Normal(0.0 if pace is None else min(_behind_s(form, pace) for form in able))
@@ -120,16 +120,17 @@ def _forecast(
         wait=expected.leaves,
         first_token=expected.first_token + behind,
         completion=expected.ends,
-        alone_first_token=best.time(1).whole_service + best.first_token + alone_behind,
-        alone_completion=best.time(1).whole_service + best.answer,
+        alone_first_token=alone.time.whole_service + alone.first_token + alone_behind,
+        alone_completion=alone.time.whole_service + alone.answer,
         token_s=here.token_s,
-        each_s=1.0 / sum(1.0 / max(form.each_s, EACH_MIN_S) for form in able),
+        each_s=1.0 / sum(1.0 / max(form.form.each_s, EACH_MIN_S) for form in able),
         departures=departures,
     )
 
 
-def _behind_s(form: PlanningForm, tokens_per_s: float) -> float:
+def _behind_s(joined: FormInBatch, tokens_per_s: float) -> float:
     """Return the lateness of the last token of a request that runs alone, beyond that of the first."""
+    form = joined.form
     entry = form.entry
     state = entry.on_kind.state
     if state.iteration_s * tokens_per_s <= 1.0:

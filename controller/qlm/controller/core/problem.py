@@ -13,10 +13,12 @@ from typing import Final
 from qlm.agents.core.scheduling.swap_hysteresis import SWAPS_THERE_AND_BACK
 from qlm.controller.core.deadlines import deadline_demand, demand_with_demotion
 from qlm.controller.core.estimating.planning_times import (
+    FormInBatch,
     PlanningForm,
     busy_time,
     planning_form,
     waited_shares,
+    waiting_requests,
 )
 from qlm.controller.core.estimating.queues import last_arrivals_ns
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
@@ -165,16 +167,25 @@ def make_problem(
     )
 
 
-def class_forms(
+def arriving_forms(
     snapshot: Snapshot, problem: Problem, classes: Iterable[RequestClass]
-) -> dict[RequestClass, dict[str, PlanningForm]]:
-    """Return the times of classes by kind of the problem, without kinds that cannot run the class."""
+) -> dict[RequestClass, dict[str, FormInBatch]]:
+    """Return the times of a request that arrives now, by kind of the problem that can run its class.
+
+    All that waits for its model may be in its batch.
+    """
     kinds = {
         each.kind: _variant(snapshot.instances[each.id], snapshot, swap_hysteresis=False)
         for each in problem.instances
     }
-    waited = waited_shares(snapshot)
-    return {cls: _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0)) for cls in classes}
+    waited, waiting = waited_shares(snapshot), waiting_requests(snapshot)
+    found: dict[RequestClass, dict[str, FormInBatch]] = {}
+    for cls in classes:
+        requests = waiting[cls.model] + 1
+        forms = _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0)).items()
+        batches = {kind: kinds[kind].batch(cls.model, requests, requests) for kind, _ in forms}
+        found[cls] = {kind: FormInBatch(form, batches[kind]) for kind, form in forms}
+    return found
 
 
 def _variant(
@@ -245,9 +256,7 @@ def _planned(
     waited = waited_shares(snapshot)
     known: dict[RequestClass, _Times] = {}
     waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
-    of_model: Counter[ModelId] = Counter()
-    for group, _view in waiting:
-        of_model[group.cls.model] += group.remaining
+    of_model = waiting_requests(snapshot)
 
     def times_of(cls: RequestClass) -> _Times:
         if cls not in known:

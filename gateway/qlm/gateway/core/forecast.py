@@ -112,15 +112,13 @@ class CurrentForecast:
         # At worst, all arrivals since the forecast are served first; meanwhile the queue has advanced.
         passed_s = min(self.age_s, max(0.0, of_class.wait.mean))
         delay = Normal(of_class.each_s * self.arrived.get(cls.model, 0) - passed_s)
-        completion = _capped(of_class.first_token, of_class.completion, of_class, max_tokens)
+        completion = _capped(of_class, max_tokens)
         return ExpectedTimes(
             wait=of_class.wait + delay,
             first_token=of_class.first_token + delay,
             completion=completion + delay,
             alone_first_token=of_class.alone_first_token,
-            alone_completion=_capped(
-                of_class.alone_first_token, of_class.alone_completion, of_class, max_tokens
-            ),
+            alone_completion=_capped_alone(of_class, max_tokens),
             token_s=of_class.token_s,
         )
 
@@ -138,10 +136,21 @@ def current_forecast(
     return CurrentForecast(signal=signal, age_s=max(0.0, age_s), arrived=arrived)
 
 
-def _capped(first: Normal, end: Normal, of_class: ClassForecast, max_tokens: int) -> Normal:
+def _capped(of_class: ClassForecast, max_tokens: int) -> Normal:
     """Return the end of an answer of at most `max_tokens` tokens."""
-    longest_s = (max_tokens - 1) * of_class.token_s
+    first, end, longest_s = of_class.first_token, of_class.completion, (max_tokens - 1) * of_class.token_s
     return first + Normal(longest_s) if first.mean + longest_s < end.mean else end
+
+
+def _capped_alone(of_class: ClassForecast, max_tokens: int) -> Normal:
+    """Return the end of such an answer on an idle cluster, where tokens take less than `token_s`.
+
+    The limit ends it at the same share of its tokens as in the present batch.
+    """
+    first, end = of_class.alone_first_token, of_class.alone_completion
+    answer_s = of_class.completion.mean - of_class.first_token.mean
+    longest_s = (max_tokens - 1) * of_class.token_s
+    return first + Normal((end.mean - first.mean) * longest_s / answer_s) if longest_s < answer_s else end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

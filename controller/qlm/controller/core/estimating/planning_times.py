@@ -12,7 +12,7 @@ The form is coarser than the estimator:
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Final
 
 from qlm.controller.core.estimating.service_times import ClassEntry
@@ -21,8 +21,10 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.values import value
 from qlm.planner.problem import GroupTime
+from qlm.rct_estimator.cluster.batch_tails import BatchTails
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.throughput import steady_state
 
 WAITED_SHARE_MIN: Final = 0.2
 """Lower bound of the share of decodes that counts; without it, one instance would seem enough for all."""
@@ -36,8 +38,7 @@ class PlanningForm:
     that of the mean length of the class, with standard deviation n `class_sd_s`, and that of the speed.
 
     Attributes:
-        tail: Time from a slot of a full batch to what the SLO measures: `first_token` or `answer`.
-        token_s: Time per token in a full batch.
+        tail: Time from a slot of a full batch to what the SLO measures.
         entry: The class on the kind.
         correction: Speed correction.
     """
@@ -46,9 +47,6 @@ class PlanningForm:
     own_var: float
     class_sd_s: float
     tail: Normal
-    first_token: Normal
-    answer: Normal
-    token_s: float
     entry: ClassEntry
     correction: Correction
 
@@ -63,6 +61,52 @@ class PlanningForm:
             speed_sd_s=self.correction.uncertainty * service.mean,
             tail_speed_sd_s=self.correction.uncertainty * tail.mean,
         )
+
+
+@value(kw_only=False)
+class FormInBatch:
+    """Times of one request of a class in a batch of a size: requests decode faster in a small one.
+
+    Attributes:
+        form: The class on the kind.
+        batch: The requests in the batch, this one included; at most the full one counts.
+    """
+
+    form: PlanningForm
+    batch: float
+
+    @property
+    def time(self) -> GroupTime:
+        """Service time and tail."""
+        return self.form.time(1, self.batch)
+
+    @property
+    def first_token(self) -> Normal:
+        """Time from its batch slot to its first token."""
+        return self._measured(self.form.entry.begins)
+
+    @property
+    def answer(self) -> Normal:
+        """Time from its batch slot to its end."""
+        return self._measured(self.form.entry.ends)
+
+    @property
+    def token_s(self) -> float:
+        """Time per token."""
+        entry = self.form.entry
+        state = entry.on_kind.state
+        if self.batch < state.batch:
+            state = steady_state(entry.profile, state.workload, batch=self.batch)
+        return state.iteration_s * self.form.correction.factor
+
+    @property
+    def alone(self) -> "FormInBatch":
+        """The same without others in the batch."""
+        return FormInBatch(self.form, 1.0)
+
+    def _measured(self, tails: BatchTails) -> Normal:
+        correction = self.form.correction
+        return _with_uncertainty(tails.at(self.batch).scaled(correction.factor), correction.uncertainty)
 
 
 def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: float) -> PlanningForm | None:
@@ -96,17 +140,12 @@ def form_of(
     prompt_s = times.prompt_s * factor
     decode_s = (times.request_s - times.prompt_s) * factor
     each_s = prompt_s + waited * decode_s
-    first_token, answer = (
-        _with_uncertainty(each.scaled(factor), uncertainty) for each in (entry.first_token, entry.answer)
-    )
+    tail = (entry.first_token if first_token_counts else entry.answer).scaled(factor)
     return PlanningForm(
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
         class_sd_s=waited * decode_s * times.work_uncertainty,
-        tail=first_token if first_token_counts else answer,
-        first_token=first_token,
-        answer=answer,
-        token_s=entry.on_kind.state.iteration_s * factor,
+        tail=_with_uncertainty(tail, uncertainty),
         entry=entry,
         correction=correction,
     )
@@ -129,11 +168,17 @@ def busy_time(instance: InstanceSnapshot) -> Normal:
     return instance.loading + Normal(next_s, next_s**2)
 
 
-def waited_shares(snapshot: Snapshot) -> dict[ModelId, float]:
-    """Return the share of the waiting requests' decodes that other requests wait for, by model."""
-    waiting: defaultdict[ModelId, int] = defaultdict(int)
+def waiting_requests(snapshot: Snapshot) -> Counter[ModelId]:
+    """Return the number of waiting requests by model."""
+    waiting: Counter[ModelId] = Counter()
     for group, _ in snapshot.groups:
         waiting[group.cls.model] += group.remaining
+    return waiting
+
+
+def waited_shares(snapshot: Snapshot) -> dict[ModelId, float]:
+    """Return the share of the waiting requests' decodes that other requests wait for, by model."""
+    waiting = waiting_requests(snapshot)
     saved: defaultdict[ModelId, float] = defaultdict(float)
     for instance in snapshot.instances.values():
         if instance.loaded is not None and instance.entry is not None:

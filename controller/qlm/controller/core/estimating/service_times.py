@@ -46,6 +46,8 @@ class ClassEntry:
         first_token: Time from a batch slot to the first token, seconds.
         answer: Time from a batch slot to the end, seconds.
         tails: Time from a batch slot to what the SLO measures, by the size of the batch.
+        begins: Time from a batch slot to the first token, by the size of the batch.
+        ends: Time from a batch slot to the end, by the size of the batch.
         occupancy: KV occupancy terms of its model on the kind.
     """
 
@@ -57,6 +59,8 @@ class ClassEntry:
     first_token: Normal
     answer: Normal
     tails: BatchTails
+    begins: BatchTails
+    ends: BatchTails
     occupancy: KvOccupancy = INDEPENDENT
 
     def is_current(self, posterior: ClassPosterior, profile: Profile, occupancy: KvOccupancy) -> bool:
@@ -146,7 +150,11 @@ def class_entry(
     if pace is not None:
         first = Normal(state.prefill_s)
     tails = BatchTails(profile, on_kind, first_token=about_first)
-    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, tails, occupancy)
+    begins = BatchTails(profile, replace(on_kind, tokens_per_s=None), first_token=True)
+    ends = BatchTails(profile, on_kind, first_token=False)
+    return ClassEntry(
+        posterior, profile, on_kind, times, response, first, answer, tails, begins, ends, occupancy
+    )
 
 
 def _normal(equally_likely_s: FloatArray) -> Normal:

@@ -5,6 +5,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Patience
+from qlm.controller.core.estimating.planning_times import waiting_requests
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.controller.core.expected.visits import ArrivalSlacks, VisitWalk, WaitingPart
 from qlm.domain.group import Group, RequestClass
@@ -63,6 +64,7 @@ def expected_waits(
     classes = {group.id: group.cls for group, _ in snapshot.groups}
     visited_s = {} if patience is None else _visited_s(snapshot, problem, served, patience)
     waits: dict[GroupId, ExpectedWait] = {}
+    waiting = waiting_requests(snapshot)
     for each in served:
         id = each.group.id
         if wanted is not None and id not in wanted:
@@ -71,7 +73,7 @@ def expected_waits(
         waits[id] = ExpectedWait(
             planned=planned,
             leaves=_moved(planned, visited_s.get(id)),
-            answer=_answer(snapshot, each, classes.get(id)),
+            answer=_answer(snapshot, each, classes.get(id), waiting),
             turn=_turn(snapshot.instances[each.instance.id], each.group.model),
         )
     return waits
@@ -84,13 +86,22 @@ def _turn(instance: InstanceSnapshot, model: ModelId) -> Turn:
     return Turn.AWAKE if len(instance.status.models) > 1 else Turn.ALONE
 
 
-def _answer(snapshot: Snapshot, served: Served, cls: RequestClass | None) -> Normal:
-    """Return the time from a batch slot to the end of an answer; a tail may end with the first token."""
+def _answer(
+    snapshot: Snapshot, served: Served, cls: RequestClass | None, waiting: Mapping[ModelId, int]
+) -> Normal:
+    """Return the time from a batch slot to the end of an answer; a tail may end with the first token.
+
+    The batch is that of the tail: a group joins what runs, or comes with all that waits for its model.
+    """
     at = snapshot.instances[served.instance.id]
     if cls is None or not cls.about_first_token:
         return served.time.whole_tail
     entry = snapshot.state.times.entries.get((cls, at.status.accelerator))
-    return served.time.whole_tail if entry is None else entry.answer.scaled(at.correction.factor)
+    if entry is None:
+        return served.time.whole_tail
+    joined = at.status.running + at.status.parked + served.group.requests
+    batch = joined if at.loaded == cls.model else waiting[cls.model]
+    return entry.ends.at(batch).scaled(at.correction.factor)
 
 
 def _moved(planned: Normal, to_s: float | None) -> Normal:

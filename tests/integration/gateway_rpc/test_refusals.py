@@ -102,6 +102,17 @@ async def test_metadata_that_is_wrong_is_named(stub: QlmStub) -> None:
     assert (failure.code, failure.field) == (CODE.INVALID_ARGUMENT, "x-slo-ttft-ms")
 
 
+async def test_an_objective_that_comes_twice_is_refused_unless_both_are_equal(
+    stub: QlmStub, cluster: Cluster
+) -> None:
+    twice = (("x-qlm-deadline-ms", "5000"), ("x-qlm-deadline-ms", "90000"))
+    failure = await refusal(stub.Generate(completion(), metadata=twice))
+    assert (failure.code, failure.field) == (CODE.INVALID_ARGUMENT, "x-qlm-deadline-ms")
+    assert "'5000, 90000'" in failure.message
+    assert await cluster.broker.queues() == []
+    assert (await Stream().read(stub.Generate(completion(), metadata=(twice[0], twice[0])))).ended
+
+
 async def test_a_message_beyond_the_limit_is_refused_with_the_limits_name(cluster: Cluster) -> None:
     async with (
         rpc_gateway(cluster, limits=GatewayLimits(body_bytes_max=1024)) as (address, _),

@@ -16,7 +16,7 @@ from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway.api.errors import STOPPING, ApiError, from_qlm, invalid, unavailable
 from qlm.gateway.api.ids import request_id
-from qlm.gateway.api.objective import MS_MIN, tier_of
+from qlm.gateway.api.objective import MS_MIN, OBJECTIVE_HEADERS, tier_of
 from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.core.access import AccessRules
@@ -250,11 +250,18 @@ def _attempt(gateway: Gateway, request: pb.GenerateRequest, headers: Mapping[str
 
 
 def _headers(context: Context) -> dict[str, str]:
-    """Return the metadata of a call by name; of several with one name, the first."""
+    """Return the metadata of a call by name; of several with one name, the first.
+
+    Several of an objective that differ are one list, as over HTTP, which is no value of an objective.
+    """
     headers: dict[str, str] = {}
     for name, value in context.invocation_metadata() or ():
-        if isinstance(value, str) and not name.startswith(":"):
-            headers.setdefault(name, value.strip())
+        if not isinstance(value, str) or name.startswith(":"):
+            continue
+        text = value.strip()
+        if name in OBJECTIVE_HEADERS and headers.get(name, text) != text:
+            headers[name] += f", {text}"
+        headers.setdefault(name, text)
     return headers
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from qlm.broker import codec
 from qlm.broker.sqlite.broker import SqliteQueues
@@ -22,6 +23,7 @@ from qlm.controller.core.history.codec import HISTORY
 from qlm.controller.core.history.history import remembered
 from qlm.controller.shell.leadership import RENEWALS, LeadershipLoop
 from qlm.controller.shell.loop import ControllerLoop
+from qlm.controller.shell.metrics import ControllerMetrics
 from qlm.domain.errors import NotLeadingError, StoreUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import ControllerId, GroupId, InstanceId, SessionId
@@ -76,6 +78,7 @@ class Bench:
         *,
         quiet_s: float = 0.02,
         ttl_s: float = TTL_S,
+        metrics: ControllerMetrics | None = None,
     ) -> ControllerLoop:
         return ControllerLoop(
             name=name,
@@ -86,6 +89,7 @@ class Bench:
             settings=ControllerSettings(quiet_s=quiet_s, lead_ttl_s=ttl_s),
             planner=plan_edf,
             new_group_id=group_ids(),
+            metrics=metrics,
         )
 
     async def beat(self, holder: Holder = GPU_0) -> None:
@@ -310,6 +314,26 @@ async def test_a_store_that_is_away_for_a_renewal_costs_nothing_but_that(bench: 
         await until(bench.planned)
         led = await bench.store.leader()
         assert led is not None and led.term.n == 1
+
+
+async def test_who_could_not_renew_for_long_enough_tells_that_it_does_not_lead(bench: Bench) -> None:
+    """Another may lead by then, and then both would export the metrics of the whole cluster."""
+    registry, faults = CollectorRegistry(), Faults()
+    metrics = ControllerMetrics(registry, bench.clock.now_ns)
+    loop = bench.controller(ONE, flaky(bench.store, faults), ttl_s=0.2, metrics=metrics)
+
+    def shown(name: str, kind: str | None = None) -> float | None:
+        return registry.get_sample_value(name, {} if kind is None else {"accelerator": kind})
+
+    await bench.beat()
+    async with running(loop):
+        await until(lambda: shown("qlm_controller_leader") == 1)
+        assert shown("qlm_controller_live_instances", "A10") == 1
+        faults.fail(StoreUnavailableError("away"), "acquire_leadership", "expire", "view")
+        await until(lambda: shown("qlm_controller_leader") == 0)
+        assert shown("qlm_controller_live_instances", "A10") is None
+        faults.heal()
+        await until(lambda: shown("qlm_controller_leader") == 1)
 
 
 async def _leads(bench: Bench, name: ControllerId) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from qlm.domain.errors import NotLeadingError
@@ -23,7 +24,14 @@ class LeadershipLoop:
     changes under an old term.
     """
 
-    def __init__(self, store: ControllerStore, name: ControllerId, ttl_s: float, faults: FaultLog) -> None:
+    def __init__(
+        self,
+        store: ControllerStore,
+        name: ControllerId,
+        ttl_s: float,
+        faults: FaultLog,
+        on_lapse: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start as a standby.
 
         Args:
@@ -31,7 +39,10 @@ class LeadershipLoop:
             name: Name of this controller, unique among all.
             ttl_s: Lifetime of the leadership without a renewal, seconds.
             faults: Failures of the process.
+            on_lapse: Called when the leadership cannot be renewed for its lifetime: another may lead.
         """
+        self._on_lapse = on_lapse
+        self._asked_s = 0.0
         self._faults = faults
         self._store = store
         self._name = name
@@ -67,6 +78,8 @@ class LeadershipLoop:
                 await self._ask()
             except Exception as error:
                 self._faults.note(log, error, "leadership not renewed")
+                if asyncio.get_running_loop().time() - self._asked_s > self._ttl_s:
+                    self._on_lapse()
 
     def lost(self) -> bool:
         """Note that the store rejected the term; return False if this controller was a standby already."""
@@ -87,8 +100,10 @@ class LeadershipLoop:
             self._faults.note(log, error, "not resigned, leadership lapses after %g s", self._ttl_s)
 
     async def _ask(self) -> None:
+        asked_s = asyncio.get_running_loop().time()
         leadership = await self._store.acquire_leadership(self._name, self._ttl_s)
         mine = leadership.leader == self._name
+        self._asked_s = asked_s
         if self._term is not None and not mine:
             self.lost()
         self._term = leadership.term if mine else None

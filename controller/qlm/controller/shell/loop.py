@@ -105,7 +105,8 @@ class ControllerLoop:
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
         self._reporter = PlanReporter(store, faults, settings.patience)
         self._history = HistoryKeeper(store, faults)
-        self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults)
+        lapsed = (lambda: None) if metrics is None else metrics.stood_by
+        self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults, lapsed)
         warned = (lambda _: None) if metrics is None else metrics.store_warned
         self._store_watch = StoreWatch(store, faults, warned)
         self._clock = clock

@@ -112,6 +112,7 @@ async def test_a_deletion_that_does_not_end_costs_the_calls_of_its_queue_alone(r
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
             assert all(isinstance(each, BrokerUnavailableError) for each in outcomes), outcomes
             assert "still being deleted after 1 s" in str(outcomes[0])
+        await until(lambda: asyncio.to_thread(lambda: not _is_barred(rabbitmq, queue)))
         await client.publish(queue, b"2")
         assert [each.body for each in await client.get(queue, 9)] == [b"2"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.core.costs.engine_speed import EngineSpeed
+from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled, QueueRead
 from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S, SLACK_SHARE
@@ -23,11 +23,11 @@ BULK_TOKENS = 400
 SLOTS = 64
 
 
-def bench(*, objective_s: float | None, rate_rps: float = 1.0) -> Bench:
+def bench(*, objective_s: float | None, rate_rps: float = 1.0, speed: EngineSpeed = SPEED) -> Bench:
     """Return an agent with an engine of 1 000 prompt tokens per second, and an objective that is expected."""
     settings = AgentSettings(pull_max=SLOTS, visits=True)
     made = Bench(
-        seqs_max=SLOTS, kv_tokens=1_000_000, settings=settings, costs=OperationCosts(speed={M: SPEED})
+        seqs_max=SLOTS, kv_tokens=1_000_000, settings=settings, costs=OperationCosts(speed={M: speed})
     )
     forecasts = (forecast(objective_s, rate_rps),) if objective_s is not None else ()
     made.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, forecasts=forecasts)))
@@ -131,4 +131,11 @@ def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:
     rate_rps = 0.5 / EXPECTED_S
     made = bench(objective_s=2.0, rate_rps=rate_rps)
     offer(made, bulk(made), 2.0, rate_rps)
+    assert len(served(made, bulk(made))) == SLOTS
+
+
+@pytest.mark.parametrize("speed", [NO_SPEED, replace(SPEED, answer_s=3.0)], ids=["unknown", "whole answers"])
+def test_engines_that_do_not_show_when_a_prompt_is_computed_have_no_bound(speed: EngineSpeed) -> None:
+    made = bench(objective_s=2.0, speed=speed)
+    offer(made, bulk(made), 2.0)
     assert len(served(made, bulk(made))) == SLOTS

@@ -38,7 +38,8 @@ class PrefillBacklog:
 
     def resize(self, speed: EngineSpeed, generating: Iterable[TrackedRequest]) -> None:
         """Take another engine with its requests; it has no bound yet."""
-        self._speed, self.most_ns = speed, UNBOUNDED_NS
+        # Where a whole answer comes at once, nothing shows that its prompt is computed.
+        self._speed, self.most_ns = NO_SPEED if speed.answer_s else speed, UNBOUNDED_NS
         ids = {tracked.id for tracked in generating}
         self._times_ns = {id: time_ns for id, time_ns in self._times_ns.items() if id in ids}
         self.work_ns = sum(self._times_ns.values())

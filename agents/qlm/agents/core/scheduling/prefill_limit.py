@@ -4,6 +4,7 @@ from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
+from qlm.agents.core.scheduling.visits.waiting import arrival_slack_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import RequestClass
 
@@ -40,10 +41,11 @@ def prompts_wanted(state: AgentState, cls: RequestClass) -> int:
 def _tightest_slack_s(state: AgentState) -> float:
     """Return the least time that an expected request for the awake model can wait; infinite without one."""
     slacks_s = (
-        max(LEAST_SHARE * due_ms / 1e3, due_ms / 1e3 - state.stats.lead_times.lead_ns(each.cls) / 1e9)
+        max(LEAST_SHARE * due_ms / 1e3, slack_s)
         for each in state.queue.forecasts
         if each.cls.model == state.engines.active
         and (due_ms := each.cls.due_ms) is not None
+        and (slack_s := arrival_slack_s(state, each.cls)) is not None
         and each.rate_rps * EXPECTED_S >= 1
     )
     return min(slacks_s, default=float("inf"))

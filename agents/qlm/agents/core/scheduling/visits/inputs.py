@@ -9,7 +9,7 @@ from qlm.agents.core.scheduling.visits.forecasts import Forecasts
 from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import SPARE_S
 from qlm.agents.core.scheduling.visits.starved import STARVED_PATIENCES
-from qlm.agents.core.scheduling.visits.waiting import backlog, lead_s, overdue, start_s
+from qlm.agents.core.scheduling.visits.waiting import arrival_slack_s, backlog, lead_s, overdue, start_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
@@ -60,10 +60,9 @@ def _quick(state: AgentState, forecasts: Forecasts, model: ModelId) -> Iterator[
     cost = state.costs.swap.get(model)
     warm_s = cost.warm_s if cost is not None else 0.0
     for each in forecasts.of(model):
-        if each.cls.due_ms is not None:
-            waits_s = each.cls.due_ms / 1e3 - lead_s(state, each.cls) - warm_s
-            if waits_s > 0:
-                yield each.rate_rps, waits_s
+        slack_s = arrival_slack_s(state, each.cls)
+        if slack_s is not None and slack_s > warm_s:
+            yield each.rate_rps, slack_s - warm_s
 
 
 def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int) -> Present:
@@ -87,9 +86,9 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         ends_s=max(_ends_s(state, forecasts, evictable=True), default=0.0),
         service_s=forecasts.mean_service_s(model),
         arrivals=tuple(
-            (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - lead_s(state, each.cls)))
+            (each.rate_rps, max(0.0, slack_s))
             for each in forecasts.of(model)
-            if each.cls.due_ms is not None
+            if (slack_s := arrival_slack_s(state, each.cls)) is not None
         ),
         answer_s=forecasts.mean_answer_s(model),
         starved_after_s=_starved_after_s(state),

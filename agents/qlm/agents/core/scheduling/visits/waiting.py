@@ -74,6 +74,14 @@ def start_s(state: AgentState, group: Group, now_ns: int) -> float:
     return float("inf") if latest_ns is None else (latest_ns - now_ns) / 1e9
 
 
+def arrival_slack_s(state: AgentState, cls: RequestClass) -> float | None:
+    """Return how long a request that arrives can wait for its start, seconds; None without an objective.
+
+    It is negative if none can be in time.
+    """
+    return None if cls.due_ms is None else cls.due_ms / 1e3 - lead_s(state, cls)
+
+
 def lead_s(state: AgentState, cls: RequestClass) -> float:
     """Return the mean time from a start to what the objective of a class is about, seconds."""
     return state.stats.lead_times.lead_ns(cls) / 1e9

@@ -114,11 +114,7 @@ async def _create(
         form = asked if body.stream else StreamForm.PLAIN
         if answers_wanted(body) > 1:
             return await _create_family(gateway, body, plain, headers, attempt, form)
-        call = None if detached else gateway.intake.sdk_call(body, plain, headers)
-        returns = form is StreamForm.RESUMABLE or call is not None
-        prepared = None if call is None else await gateway.intake.taken_up(call)
-        if prepared is None:
-            prepared = await gateway.intake.prepare(body, plain, headers, detached=detached, returns=returns)
+        prepared, call = await prepare_or_take_up(gateway, body, plain, headers, form, detached=detached)
         attempt.id = prepared.metadata.id
         if detached:
             await gateway.intake.accept_detached(prepared)
@@ -187,6 +183,42 @@ async def _whole(gateway: Gateway, prepared: Prepared, call: SdkCall | None) -> 
     render = partial(_render, gateway, metadata)
     left = whole_left(gateway, subscription, call)
     return WholeAnswer(sink, left, {"x-request-id": metadata.id}, render)
+
+
+async def prepare_or_take_up(
+    gateway: Gateway,
+    body: Body,
+    plain: dict[str, Any],
+    headers: Mapping[str, str],
+    form: StreamForm,
+    *,
+    detached: bool = False,
+    identity: dict[str, Any] | None = None,
+) -> tuple[Prepared, SdkCall | None]:
+    """Admit a call, or find the one that the retry of an SDK takes up; also return the call of an SDK.
+
+    Args:
+        gateway: The gateway.
+        body: The checked body.
+        plain: The body as received, in which retries must be equal.
+        headers: By name in lower case.
+        form: How the answer is streamed; a resumable client may come back for it.
+        detached: The client does not wait for the answer.
+        identity: As of `Intake.prepare`.
+
+    Raises:
+        ApiError: The request is not acceptable, now or ever.
+        QlmError: A value is out of range, or the store is unavailable.
+    """
+    call = None if detached else gateway.intake.sdk_call(body, plain, headers)
+    found = None if call is None else await gateway.intake.taken_up(call)
+    if found is not None:
+        return found, call
+    returns = form is StreamForm.RESUMABLE or call is not None
+    prepared = await gateway.intake.prepare(
+        body, plain, headers, detached=detached, returns=returns, identity=identity
+    )
+    return prepared, call
 
 
 def whole_left(gateway: Gateway, subscription: Subscription, call: SdkCall | None) -> Callable[[], None]:

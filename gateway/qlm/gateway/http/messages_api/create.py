@@ -1,6 +1,5 @@
 """POST /v1/messages and /v1/messages/count_tokens."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,13 @@ from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
-from qlm.gateway.http.completions import lower_headers, read_body, stream_form, whole_left
+from qlm.gateway.http.completions import (
+    lower_headers,
+    prepare_or_take_up,
+    read_body,
+    stream_form,
+    whole_left,
+)
 from qlm.gateway.http.derendered import sink_of
 from qlm.gateway.http.document.accepts import accepts
 from qlm.gateway.http.messages_api.errors import error_answer, id_headers, in_its_shape
@@ -55,7 +60,10 @@ async def create_message(gateway: Gateway, request: HttpRequest) -> WholeAnswer 
             raise invalid(
                 "x-qlm-stream", "x-qlm-stream is resumable; expected plain: no client of this API resumes"
             )
-        prepared, call = await _prepare(gateway, body, plain, headers)
+        chat = as_chat(body, plain)
+        with images_renamed(chat, image_places(body.messages)):
+            whole = chat | {"message": plain}  # retries have to be equal as a whole
+            prepared, call = await prepare_or_take_up(gateway, parse_chat(chat), whole, headers, form)
         attempt.id = prepared.metadata.id
         if body.stream:
             return await _stream(gateway, prepared, form, thinking=thinking)
@@ -95,21 +103,6 @@ def _thinking(gateway: Gateway, body: MessagesBody | CountBody) -> bool:
         message = f"thinking is {given}; expected disabled or adaptive: {model} is not configured to reason"
         raise invalid("thinking", message, "unsupported_value")
     return True
-
-
-async def _prepare(
-    gateway: Gateway, body: MessagesBody, plain: dict[str, Any], headers: Mapping[str, str]
-) -> tuple[Prepared, SdkCall | None]:
-    """Admit a message, or find the one that an earlier attempt queued; also return the call of an SDK."""
-    chat = as_chat(body, plain)
-    with images_renamed(chat, image_places(body.messages)):
-        parsed = parse_chat(chat)
-        whole = chat | {"message": plain}  # retries have to be equal as a whole
-        call = gateway.intake.sdk_call(parsed, whole, headers)
-        found = None if call is None else await gateway.intake.taken_up(call)
-        if found is not None:
-            return found, call
-        return await gateway.intake.prepare(parsed, whole, headers, returns=call is not None), call
 
 
 async def _stream(gateway: Gateway, prepared: Prepared, form: StreamForm, *, thinking: bool) -> StreamAnswer:

@@ -26,6 +26,7 @@ from qlm.gateway.http.attempts import attempt_of, fields_renamed, images_renamed
 from qlm.gateway.http.completions import (
     default_form,
     lower_headers,
+    prepare_or_take_up,
     read_body,
     stream_answer,
     stream_form,
@@ -144,18 +145,10 @@ async def _prepare(
     `plain` is the body of its chat, with its own in the field `response`.
     """
     state = state_of(body, plain["response"])
-    call = None if state.background else gateway.intake.sdk_call(chat, plain, headers)
-    returns = form is StreamForm.RESUMABLE or call is not None
-    prepared = None if call is None else await gateway.intake.taken_up(call)
-    if prepared is None:
-        prepared = await gateway.intake.prepare(
-            chat,
-            plain,
-            headers,
-            detached=state.background,
-            returns=returns,
-            identity=identity_of(plain["response"]),
-        )
+    identity = identity_of(plain["response"])
+    prepared, call = await prepare_or_take_up(
+        gateway, chat, plain, headers, form, detached=state.background, identity=identity
+    )
     notify = state.background and gateway.notifies(RESPONSE_EVENTS, prepared.metadata.tenant)
     return _Made(prepared_with(prepared, state, notify=notify), state, call)
 

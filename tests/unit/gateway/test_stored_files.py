@@ -183,6 +183,14 @@ def test_a_line_that_does_not_fit_leaves_no_part_of_it(storage: Storage) -> None
         assert claim.path("output").read_bytes() == b"first\nthird\n"
 
 
+def test_results_that_a_thread_opens_after_the_end_of_a_run_are_closed(storage: Storage) -> None:
+    claim = disk_claim(storage, add_batch(storage, b"x", endpoint="/v1/completions")[1])
+    assert claim is not None
+    claim.close()
+    claim.begin()
+    assert [file.closed for file in claim.parts.values()] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("number", "raised"),
     [

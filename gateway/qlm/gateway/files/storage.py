@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import BinaryIO, Final, ParamSpec, TypeVar
 from qlm.domain.errors import StorageUnavailableError
 from qlm.domain.shell.outage import Outage
 from qlm.gateway.files.limits import FileLimits
+from qlm.gateway.files.opened import Opened
 from qlm.gateway.files.port import BatchStore, FileStore
 
 P = ParamSpec("P")
@@ -42,31 +42,6 @@ DISK_PACE: Final = Pace()
 
 _BUGS: Final = frozenset({errno.EBADF, errno.EEXIST})
 """Failures of a call that no repair of the disk would mend."""
-
-
-class Opened:
-    """A file that a thread opens for a caller, who may leave before it is there."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._file: BinaryIO | None = None
-        self._given_up = False
-
-    def keep(self, opens: Callable[[], BinaryIO]) -> BinaryIO:
-        """Open it; close it again if the caller has left."""
-        file = opens()
-        with self._lock:
-            self._file = file
-            if self._given_up:
-                file.close()
-        return file
-
-    def give_up(self) -> None:
-        """Note that the caller has left."""
-        with self._lock:
-            self._given_up = True
-            if self._file is not None:
-                self._file.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from threading import Lock
@@ -13,6 +14,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.gateway.files.disk.files import DiskFiles
 from qlm.gateway.files.disk.json_files import write_all, write_json, write_json_once
 from qlm.gateway.files.disk.life_lock import LifeLock
+from qlm.gateway.files.opened import Opened
 from qlm.gateway.files.port import Part
 from qlm.gateway.files.records import BatchState, RandomHex
 
@@ -36,6 +38,7 @@ class DiskClaim:
         clock: The clock.
         random_hex: Names what is not whole yet.
         parts: The results that it writes, open.
+        opened: Closes them, also those that a thread has yet to open.
         turn: Held during a write.
     """
 
@@ -48,6 +51,7 @@ class DiskClaim:
     clock: Clock
     random_hex: RandomHex
     parts: dict[Part, FileIO] = field(default_factory=dict)
+    opened: dict[Part, Opened] = field(default_factory=lambda: {part: Opened() for part in _PARTS})
     turn: Lock = field(default_factory=Lock)
 
     def path(self, what: str) -> Path:
@@ -83,8 +87,8 @@ class DiskClaim:
 
     def begin(self) -> None:
         """Begin own results, which are empty."""
-        for part in _PARTS:
-            self.parts[part] = self.path(part).open("xb", buffering=0)
+        for part, opened in self.opened.items():
+            self.parts[part] = opened.keep(partial(_create, self.path(part)))
 
     def earlier(self, part: Part) -> Iterator[bytes]:
         """Yield the lines of earlier claims; of each claim the last one may be cut off."""
@@ -137,8 +141,8 @@ class DiskClaim:
 
     def close(self) -> None:
         """Write no more; does not block."""
-        for file in self.parts.values():
-            file.close()
+        for opened in self.opened.values():
+            opened.give_up()
 
     def _earlier(self, part: Part) -> list[Path]:
         """Return results of earlier claims; each may have been cut off while it took over those before it."""
@@ -149,3 +153,7 @@ class DiskClaim:
 def last_claim(folder: Path) -> int:
     """Return the number of the last claim of a batch; 0 without one."""
     return max((int(path.name.partition("-")[2]) for path in folder.glob("claim-*")), default=0)
+
+
+def _create(path: Path) -> FileIO:
+    return path.open("xb", buffering=0)

@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from qlm.gateway.core import open_connections
 from qlm.gateway.core.connection_limits import UNREAD_BYTES_MAX, Breach, ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
 from support.gateway import Cluster, until
@@ -227,6 +228,18 @@ async def test_waiting_connections_make_room_for_new_ones(cluster: Cluster, conn
     await newest.works()
     await idle[0].ended()
     await idle[1].works()
+
+
+async def test_in_a_burst_the_first_are_answered_and_all_others_read_why_not(
+    cluster: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_connections, "FIRST_BYTES_S", 60.0)
+    url = await cluster.gateway(connections=limits(connections_max=3))
+    burst = [await connect(url) for _ in range(9)]
+    for client in burst[:3]:
+        await client.works()
+    for client in burst[3:]:
+        assert await client.refusal() == (503, "too_many_connections")
 
 
 async def test_connections_beyond_the_limit_are_refused_while_all_are_in_use(

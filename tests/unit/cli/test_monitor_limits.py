@@ -78,6 +78,8 @@ async def test_idle_callers_leave_room_for_others(
 ) -> None:
     url = await listen(connections_max=4, per_address_max=3)
     idle = [await connect(url) for _ in range(3)]
+    for client in idle:
+        await client.works()
     with caplog.at_level(logging.WARNING):
         assert await (await connect(url)).refusal() == (503, "too_many_connections_of_address")
     assert "refused a client at 127.0.0.1" in caplog.text

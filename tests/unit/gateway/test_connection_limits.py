@@ -130,28 +130,40 @@ def test_a_shared_address_is_an_address_or_a_network() -> None:
 
 def test_one_address_cannot_have_all_connections() -> None:
     kept: OpenConnections[int] = OpenConnections(tiny(per_address_max=2))
-    assert kept.admit(1, "203.0.113.7") == kept.admit(2, "203.0.113.7") == Admission()
-    assert kept.admit(3, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
-    assert kept.admit(4, "203.0.113.8") == Admission()
+    assert kept.admit(1, "203.0.113.7", 0) == kept.admit(2, "203.0.113.7", 0) == Admission()
+    assert kept.admit(3, "203.0.113.7", 0) == Admission(breach=Breach.ADDRESS)
+    assert kept.admit(4, "203.0.113.8", 0) == Admission()
     kept.forget(1)
     kept.forget(1)
     kept.forget(3)
-    assert kept.admit(5, "203.0.113.7") == Admission()
-    assert kept.admit(6, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
+    assert kept.admit(5, "203.0.113.7", 0) == Admission()
+    assert kept.admit(6, "203.0.113.7", 0) == Admission(breach=Breach.ADDRESS)
 
 
 def test_the_connection_that_waited_longest_makes_room() -> None:
     kept: OpenConnections[int] = OpenConnections(tiny(connections_max=3))
     for number in range(3):
-        kept.admit(number, None)
+        kept.admit(number, None, number)
     kept.busy(0)
-    assert kept.admit(3, None) == Admission(closed=1)
+    assert kept.admit(3, None, 3) == Admission(closed=1)
     kept.wait(0)
-    assert [kept.admit(number, None).closed for number in (4, 5, 6)] == [2, 3, 0]
-    for number in (4, 5, 6):
+    assert [kept.admit(number, None, number).closed for number in (4, 5, 6)] == [2, 3, 4]
+    for number in (5, 6):
         kept.busy(number)
-    assert kept.admit(7, None) == Admission(breach=Breach.CONNECTIONS)
+    assert kept.admit(7, None, 7) == Admission(closed=0)
+    kept.busy(7)
+    assert kept.admit(8, None, 8) == Admission(breach=Breach.CONNECTIONS)
     assert len(kept) == 3
+
+
+def test_a_new_connection_has_a_moment_for_its_first_bytes() -> None:
+    kept: OpenConnections[int] = OpenConnections(tiny(connections_max=2))
+    assert kept.admit(1, None, 10.0) == kept.admit(2, None, 10.05) == Admission()
+    assert kept.admit(3, None, 10.09) == Admission(breach=Breach.CONNECTIONS)
+    assert kept.admit(3, None, 10.11) == Admission(closed=1)
+    kept.busy(2)
+    kept.wait(2)  # it has had its answer
+    assert kept.admit(4, None, 10.11) == Admission(closed=2)
 
 
 def test_the_bodies_that_come_for_longest_are_refused_first() -> None:
@@ -173,7 +185,7 @@ def test_nothing_is_left_behind(steps: list[tuple[int, str]]) -> None:
         address = f"203.0.113.{connection % 2}"
         match step:
             case "admit" if connection not in open_now:
-                admission = kept.admit(connection, address)
+                admission = kept.admit(connection, address, 0)
                 if admission.closed is not None:
                     del open_now[admission.closed]
                 if admission.breach is None:
@@ -193,7 +205,7 @@ def test_nothing_is_left_behind(steps: list[tuple[int, str]]) -> None:
     for connection in list(open_now):
         kept.forget(connection)
     assert (len(kept), kept.unfinished_bytes) == (0, 0)
-    assert [kept.admit(number, "203.0.113.9").breach for number in (10, 11)] == [None, None]
+    assert [kept.admit(number, "203.0.113.9", 0).breach for number in (10, 11)] == [None, None]
 
 
 # --- answers and log

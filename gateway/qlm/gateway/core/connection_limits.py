@@ -41,8 +41,9 @@ class ConnectionLimits(BaseModel):
     """Limits of the connections of a gateway. Those of sizes, counts and times hold for each HTTP listener.
 
     Attributes:
-        connections_max: Open connections of a listener. Beyond, the one that has waited longest for its next
-            request is closed; without such a one, the new one is refused (503). Also for gRPC.
+        connections_max: Open connections of a listener. Beyond, one without any request for 0.1 s is
+            closed, else the one that has waited longest for its next request; without such a one, the new
+            one is refused (503). Also for gRPC.
         per_address_max: Open connections from one address (IPv6: one /64 network); beyond, new ones are
             refused (503). With `http.behind_proxy` there is no such limit: addresses are those of proxies.
         shared_addresses: Addresses and networks of many clients each, such as proxies and this machine, to

@@ -12,6 +12,12 @@ C = TypeVar("C", bound=Hashable)
 NOTE_S: Final = 60.0
 """Time between two log lines about one kind of refusal."""
 
+FIRST_BYTES_S: Final = 0.1
+"""Time in which a new connection is not closed for others: its request comes with it, but is read later.
+
+Short, so that clients who connect and say nothing shut no client out.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Admission(Generic[C]):
@@ -35,6 +41,7 @@ class OpenConnections(Generic[C]):
         self._client = client_of(limits.shared_addresses)
         self._open: dict[C, str | None] = {}
         self._of_client: Counter[str] = Counter()
+        self._new: OrderedDict[C, float] = OrderedDict()
         self._waiting: OrderedDict[C, None] = OrderedDict()
         self._unfinished: OrderedDict[C, int] = OrderedDict()
         self._unfinished_bytes = 0
@@ -47,19 +54,19 @@ class OpenConnections(Generic[C]):
         """Bytes of unfinished bodies."""
         return self._unfinished_bytes
 
-    def admit(self, connection: C, address: str | None) -> Admission[C]:
+    def admit(self, connection: C, address: str | None, now_s: float) -> Admission[C]:
         """Decide on a new connection from an address, if it has one, and count it if it is accepted."""
         client = None if address is None else self._client(address)
         if client is not None and self._of_client[client] >= self._limits.per_address_max:
             return Admission(breach=Breach.ADDRESS)
         closed = None
         if len(self._open) >= self._limits.connections_max:
-            if not self._waiting:
+            closed = self._dispensable(now_s)
+            if closed is None:
                 return Admission(breach=Breach.CONNECTIONS)
-            closed = next(iter(self._waiting))
             self.forget(closed)
         self._open[connection] = client
-        self._waiting[connection] = None
+        self._new[connection] = now_s
         if client is not None:
             self._of_client[client] += 1
         return Admission(closed=closed)
@@ -71,7 +78,15 @@ class OpenConnections(Generic[C]):
 
     def busy(self, connection: C) -> None:
         """Note that a request comes on a connection."""
+        self._new.pop(connection, None)
         self._waiting.pop(connection, None)
+
+    def _dispensable(self, now_s: float) -> C | None:
+        """Return the connection to close for a new one, if any: one without any request first."""
+        oldest = next(iter(self._new), None)
+        if oldest is not None and now_s - self._new[oldest] >= FIRST_BYTES_S:
+            return oldest
+        return next(iter(self._waiting), None)
 
     def receive(self, connection: C, count: int) -> Iterator[C]:
         """Count bytes of an unfinished body; yield the connections to refuse for them."""

@@ -37,8 +37,9 @@ class LimitedProtocol(HalfOpenProtocol):
     def connection_made(self, transport: Any) -> None:
         """Accept the connection, or refuse it."""
         super().connection_made(transport)
-        self._progress.enter(Phase.NEW, self.loop.time())
-        admission = self._listener.open.admit(self, self._address())
+        now_s = self.loop.time()
+        self._progress.enter(Phase.NEW, now_s)
+        admission = self._listener.open.admit(self, self._address(), now_s)
         if admission.closed is not None:
             admission.closed.transport.abort()
         if admission.breach is not None:

@@ -32,9 +32,18 @@ class _Script:
     sha: str
 
 
-def _load(name: str) -> _Script:
-    folder = files("qlm.store.redis") / "lua"
-    text = _CONSTANTS + (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+def _load() -> dict[str, _Script]:
+    """Read all scripts, by name, while files can be opened and are those of the code that runs."""
+    texts = {
+        each.name.removesuffix(".lua"): each.read_text()
+        for each in (files("qlm.store.redis") / "lua").iterdir()
+        if each.name.endswith(".lua")
+    }
+    before = _CONSTANTS + texts.pop("common")
+    return {name: _script(before + text) for name, text in texts.items()}
+
+
+def _script(text: str) -> _Script:
     return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -49,7 +58,7 @@ class Scripts:
         self._prefix = prefix
         self._clock = clock
         self._limits = limits
-        self._known: dict[str, _Script] = {}
+        self._scripts = _load()
         self._incarnation = 0
 
     @property
@@ -79,7 +88,7 @@ class Scripts:
             StoreUnavailableError: Redis cannot be reached, or cannot write.
             StoreDataError: The script found damaged keys.
         """
-        script = self._known.get(name) or self._known.setdefault(name, _load(name))
+        script = self._scripts[name]
         header = self._header(self._clock.now_ns() if now_ns is None else now_ns)
         whole = [(*header, *arguments) for arguments in calls]
         with translated_errors(self._address):

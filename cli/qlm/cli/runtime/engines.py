@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.guarded import guarded_policy
@@ -36,12 +37,16 @@ from qlm.cli.runtime.wiring import GIB, effective_profile, launched_adapters, pr
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.shell.faults import FaultLog
+from qlm.gateway.http.connections.descriptors import allow_descriptors
 from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.file import profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.roofline.profile import ENGINE as ROOFLINE_ENGINE
 
 log = logging.getLogger("qlm.cli")
+
+OWN_FILES: Final = 256
+"""Descriptors of an agent's process besides the connections of its generations."""
 
 
 def model_host(
@@ -64,6 +69,8 @@ def model_host(
     served = _served(config, instance, profiles)
     pools = _host_kv_pools(config, instance, served)
     _warn_of_small_pools(instance, _host_kv_wanted(config, instance, served), pools)
+    seqs_max = max(engine_seqs_max(each, config, models[name], instance) for name, each in served.items())
+    _allow_generations(instance, seqs_max)
     units = {
         name: _unit(config, instance, models[name], profile, pools[name], withheld)
         for name, profile in served.items()
@@ -76,6 +83,17 @@ def model_host(
         tiers=[SwapTier(tier) for tier in instance.swap_tiers],
         faults=faults,
     )
+
+
+def _allow_generations(instance: InstanceConfig, seqs_max: int) -> None:
+    """Let the process open a connection for each generation, those that end included; warn if it may not."""
+    wanted = OWN_FILES + 2 * seqs_max
+    if (allowed := allow_descriptors(wanted)) < wanted:
+        log.warning(
+            "%s runs up to %d requests at a time, with a connection for each, and this process may open %d "
+            "files; set LimitNOFILE=%d in its unit, or run it after `ulimit -n %d`",
+            *(instance.id, seqs_max, allowed, wanted, wanted),
+        )
 
 
 async def hosted_policy(instance: InstanceConfig) -> Callable[[], BatchPolicy] | None:

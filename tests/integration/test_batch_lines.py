@@ -22,7 +22,7 @@ from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import ATTEMPTS_MAX
 from support.batch_world import ENDPOINT, NAMES, World, names, running_world
-from support.gateway import until
+from support.gateway import MODELS, until
 from support.opened_files import opened_below
 from support.stored_batches import folder_of
 
@@ -56,6 +56,22 @@ async def test_another_gateway_finds_the_request_that_a_line_has_after_an_outage
         batch = await world.ended()
     assert names(world.lines(batch.state.output_file_id)) == NAMES
     assert sorted(Counter(each.id for each in world.cluster.agent.leased).values()) == [1, 1, 1]
+
+
+async def test_lines_of_a_model_that_only_other_gateways_know_are_left_to_them(world: World) -> None:
+    tried = 0
+
+    async def counted(gateway: Gateway, plain: dict[str, Any], headers: Mapping[str, str]) -> PreparedLine:
+        nonlocal tried
+        tried += 1
+        return await LINE_ROUTES[ENDPOINT](gateway, plain, headers)
+
+    world.add()
+    async with world.gateway({ENDPOINT: counted}, models=MODELS[1:]):
+        await until(lambda: tried > 3 * len(NAMES))
+    async with world.gateway():
+        batch = await world.ended()
+    assert (batch.status, batch.state.completed, batch.state.failed) == ("completed", 3, 0)
 
 
 class SlowAdmission:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from qlm.domain.fleet import ModelSpec
 from qlm.gateway.batches import batch_run, line_run
 from qlm.gateway.batches.line_routes import LineRoutes
 from qlm.gateway.batches.line_slots import LineSlots
@@ -21,7 +22,7 @@ from qlm.gateway.files.storage import Storage
 from qlm.gateway.http.files.line_routes import LINE_ROUTES
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 from support.flaky import Faults, flaky
-from support.gateway import Cluster, SystemClock, running_cluster, until
+from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
 from support.stored_batches import add_batch
 
 ENDPOINT: Final = "/v1/completions"
@@ -43,10 +44,15 @@ class World:
         self.slots = LineSlots(asyncio.Semaphore(0))  # those of the batch that ran last
 
     @contextlib.asynccontextmanager
-    async def gateway(self, routes: LineRoutes = LINE_ROUTES) -> AsyncIterator[Gateway]:
+    async def gateway(
+        self, routes: LineRoutes = LINE_ROUTES, models: Sequence[ModelSpec] = MODELS
+    ) -> AsyncIterator[Gateway]:
         gateway = create_gateway(
             self.cluster.parts(
-                uuid.uuid4().hex, broker=flaky(self.cluster.broker, self.faults), storage=self.storage
+                uuid.uuid4().hex,
+                models=models,
+                broker=flaky(self.cluster.broker, self.faults),
+                storage=self.storage,
             )
         )
         async with gateway.running(), batches_running(gateway, routes):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from qlm.domain.errors import QlmError
-from qlm.domain.ids import RequestId
+from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm
+from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm, unavailable
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.line_slots import LineSlots
@@ -21,6 +21,7 @@ from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.files.records import BatchSpec
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_EXHAUSTED, KEY_HEADER, keyed_id
+from qlm.gateway.tokenizers.served_models import MODEL_NOT_FOUND
 
 _log = logging.getLogger(__name__)
 
@@ -188,9 +189,17 @@ class LineRun:
             try:
                 return await self._prepare(self._gateway, {**self._line.body, "slo": objective}, headers)
             except ApiError as error:
+                if error.code == MODEL_NOT_FOUND and self._is_served_by_others():
+                    message = "the model is not in the configuration of this gateway; another one goes on"
+                    raise unavailable(message, MODEL_NOT_FOUND) from error
                 if error.code != KEY_EXHAUSTED:
                     raise
             self._keys_used_up += 1
+
+    def _is_served_by_others(self) -> bool:
+        """Return whether an instance serves the model, or may: this gateway has not looked yet."""
+        load, model = self._gateway.load.load, self._line.body.get("model")
+        return load.at_ns is None or (isinstance(model, str) and ModelId(model) in load.live_models)
 
     def _response(self, status: int, body: Mapping[str, Any]) -> Answered:
         response = {"status_code": status, "request_id": self.request_id or "", "body": body}

@@ -16,6 +16,9 @@ from qlm.gateway.tokenizers.byte import ByteTokenizer
 from qlm.gateway.tokenizers.generation_config import sampling_defaults
 from qlm.gateway.tokenizers.hf import HfTokenizer
 
+MODEL_NOT_FOUND: Final = "model_not_found"
+"""Code of the refusal of a request for a model that the configuration does not have."""
+
 _SETTINGS_FILES: Final = (
     "config.json",
     "generation_config.json",
@@ -69,7 +72,7 @@ class ServedModels:
         """
         if (served := self._by_name.get(name)) is None:
             message = f"model is {shown(name)}; expected one of {', '.join(self._by_name)}"
-            raise ApiError(status=404, message=message, param="model", code="model_not_found")
+            raise ApiError(status=404, message=message, param="model", code=MODEL_NOT_FOUND)
         return served
 
     def fingerprint(self, name: str) -> str | None:

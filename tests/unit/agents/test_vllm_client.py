@@ -94,6 +94,8 @@ def test_a_stream_that_ends_after_its_finish_is_whole_even_without_the_rest() ->
         (b"data: {\n\n", EngineUnavailableError, "sent"),
         (sse([]), EngineUnavailableError, "sent"),
         (sse({"choices": [{}]}), EngineUnavailableError, "sent"),
+        (tokens(1, finish="stop") + tokens(2), EngineGarbledError, "after the end"),
+        (tokens(1, finish="stop") + tokens(2, finish="stop") + DONE, EngineGarbledError, "after the end"),
         (tokens(-1), EngineGarbledError, "token id -1"),
         (tokens(TOKEN_ID_MAX + 1), EngineGarbledError, f"token id {TOKEN_ID_MAX + 1}"),
         (usage("many"), EngineGarbledError, "a count of"),

@@ -131,6 +131,8 @@ class EngineStream:
             raise EngineGarbledError(f"the engine sent {payload[:200]!r}: {error!r}") from error
 
     def _add(self, token_ids: list[Any]) -> None:
+        if token_ids and self.finish is not None:
+            raise ValueError("tokens after the end of the answer")
         for token_id in token_ids:
             if type(token_id) is not int or not 0 <= token_id <= TOKEN_ID_MAX:
                 raise TypeError(f"token id {shown(token_id)}")

@@ -115,7 +115,7 @@ def test_an_idle_visit_tells_what_it_compared() -> None:
     own = ClassForecast(
         cls=a_request("own", deadline_ms=1000).cls, service_s=0.1, answer_s=5.0, rate_rps=50.0
     )
-    group = group_of(a_request("u", model=N, deadline_ms=60_000, arrival_ns=bench.now_ns), 9, name="u")
+    group = group_of(a_request("u", model=N, deadline_ms=30_000, arrival_ns=bench.now_ns), 9, name="u")
     queue = VirtualQueue(instance=HOLDER.instance, groups=(group,), forecasts=(own,))
     bench.send(QueueRead(queue=queue))
     bench.later(0.3)

@@ -126,15 +126,19 @@ def test_without_other_models_everything_is_begun() -> None:
 
 
 def test_an_idle_agent_swaps_to_batch_work_of_another_model_once_fewer_of_its_own_are_expected() -> None:
-    """Away for two swaps, it would miss one in ten of those that come, less and less likely ones."""
+    """Away for two swaps, it would miss one in ten of those that come, less and less likely ones.
+
+    The work is worth the more, the longer it has waited.
+    """
     own = forecast(a_request("own", deadline_ms=round(1950 * SWAP_S)), rate_rps=5.0)
     pauses_s = []
-    for weight in (0.0, SETTINGS.late_weight):
+    for weight, waited_s in ((0.0, 300), (SETTINGS.late_weight, 100), (SETTINGS.late_weight, 300)):
         bench = Bench(settings=replace(SETTINGS, late_weight=weight), costs=COSTS)
         bench.take(SwapModel)
-        read(bench, group_of(a_request("b", model="n"), name="b"), forecasts=(own,))
+        waits = a_request("b", model="n", arrival_ns=bench.now_ns - waited_s * S)
+        read(bench, group_of(waits, name="b"), forecasts=(own,))
         pauses_s.append(seconds_until_swap(bench))
-    assert pauses_s == pytest.approx([7.2, 0.8], abs=0.8)
+    assert pauses_s == pytest.approx([7.2, 3.7, 0.8], abs=0.8)
 
 
 @pytest.mark.parametrize(("late_weight", "pause_s"), [(SETTINGS.late_weight, 63.0), (0.0, 319.0)])

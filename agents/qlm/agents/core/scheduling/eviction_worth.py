@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
-from qlm.agents.core.scheduling.visits.decision import DELAY_MAX_S
+from qlm.agents.core.scheduling.visits.backlog import DELAY_MAX_S
 from qlm.agents.core.scheduling.visits.forecasts import Forecasts
 from qlm.agents.core.scheduling.visits.inputs import back_s, candidates, slack_s
 from qlm.agents.core.state import AgentState

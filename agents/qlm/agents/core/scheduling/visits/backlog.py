@@ -23,6 +23,11 @@ DEFERRABLE_WORK_MAX_S: Final = 10.0
 """Work without a deadline that a visit counts with at most: deadlines end it, not that work."""
 
 
+DELAY_MAX_S: Final = 30.0
+"""Longest delay of the others that a departure is weighed against. With objectives of many minutes, half of
+one would count all that waits as saved by leaving now, and no visit would last until its answers end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long late and batch requests may wait.
@@ -62,6 +67,7 @@ class HopefulRequests:
         objective_s: Time from an arrival to its deadline.
         weight: Worth of one, in missed objectives.
         deferrable: They are late or have no objective: served after those with one.
+        matured: Worth of one of these by the time that it has waited so far.
     """
 
     priority: int
@@ -72,6 +78,7 @@ class HopefulRequests:
     objective_s: float
     weight: float = 1.0
     deferrable: bool = False
+    matured: float = 0.0
 
     @classmethod
     def of(
@@ -133,6 +140,7 @@ class HopefulRequests:
             objective_s=patience_s,
             weight=times * patience.weight,
             deferrable=True,
+            matured=patience.weight * max(0.0, waits_s - spread_s / 2) / patience_s,
         )
 
     @property
@@ -189,6 +197,29 @@ class Backlog:
             gained += part.worth if part.deferrable else part.worth - part.lost(at_s)
             at_s += part.requests * part.service_s
         return gained
+
+    def urgent(self, begin_s: float) -> float:
+        """Return the worth of the requests that a later service does not gain, only one from then on.
+
+        Late and batch ones are worth the more, the longer they have waited.
+        """
+        urgent, at_s = 0.0, begin_s
+        for part in self.parts:
+            if part.deferrable:
+                urgent += part.requests * part.matured
+            else:
+                urgent += part.lost(at_s + DELAY_MAX_S) - part.lost(at_s)
+            at_s += part.requests * part.service_s
+        return urgent
+
+    def lasting_work_s(self, begin_s: float) -> float:
+        """Return the time to start the requests with an objective that are in time even from then on."""
+        work_s, at_s = 0.0, begin_s
+        for part in self.parts:
+            if not part.deferrable:
+                work_s += (part.worth - part.lost(at_s)) * part.service_s
+            at_s += part.requests * part.service_s
+        return work_s
 
     def lost(self, begin_s: float) -> float:
         """Return the worth of the requests that start too late if the service of the model begins then."""

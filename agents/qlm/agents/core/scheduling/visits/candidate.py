@@ -27,8 +27,8 @@ class Candidate:
         backlog: Its waiting requests that can still be in time.
         swap_s: Time until it would serve, from the decision on.
         arrivals_rps: Expected arrivals with a deadline.
-        quick: Those among them that could wait for a swap from host memory: arrivals per second, and the time
-            that one can wait before that.
+        quick: Those among them that could wait for a swap from host memory, if the model is placed here:
+            arrivals per second, and the time that one can wait before that.
         waiting: Number of all of its waiting requests.
         overdue: Worth of those that are late and that no agent has demoted yet, in missed objectives.
         all_work_s: Time to start all of its waiting requests, late ones included.
@@ -71,6 +71,11 @@ class Candidate:
     def worth(self) -> float:
         """What an idle instance gains by a visit that begins now, in missed objectives."""
         return self.backlog.gained(self.swap_s) + self.overdue + WAITING_WORTH * self.waiting
+
+    @property
+    def worth_now(self) -> float:
+        """What an idle instance gains by a visit now that a later one does not, in missed objectives."""
+        return self.backlog.urgent(self.swap_s) + self.overdue + WAITING_WORTH * self.waiting
 
     def saved(self, begin_s: float, delay_s: float) -> float:
         """Return the requests that a service from `begin_s` on saves against one that is later by a delay."""

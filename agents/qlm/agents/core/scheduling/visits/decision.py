@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from qlm.agents.core.scheduling.visits.candidate import Candidate
+from qlm.agents.core.scheduling.visits.backlog import DELAY_MAX_S
+from qlm.agents.core.scheduling.visits.candidate import RESIDENCE_S, Candidate
 from qlm.agents.core.scheduling.visits.idle import when_idle, why_idle
 from qlm.agents.core.scheduling.visits.present import Present
 from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain
@@ -24,10 +25,6 @@ Without it each model is urgent again after every swap, and nothing is served.""
 
 DELAY_WORK_MAX_S: Final = 20.0
 """Longest work of the present model that a delay of the others is weighed with."""
-
-DELAY_MAX_S: Final = 30.0
-"""Longest delay of the others that a departure is weighed against. With objectives of many minutes, half of
-one would count all that waits as saved by leaving now, and no visit would last until its answers end."""
 
 
 def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
@@ -79,7 +76,7 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
     for first in order:
         visits = [first, *(each for each in order if each is not first)]
         away_s = _round_s(visits) - first.backlog.work_s + first.stays_s + present.back_s
-        gain = _gain(present, visits) - present.cost_of_absence(away_s)
+        gain = _gain(present, visits, away_s) - present.cost_of_absence(away_s)
         if gain > best_gain:
             best, best_gain = first, gain
     if best is None:
@@ -87,7 +84,7 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
     return Leave(model=best.model, why=f"{best.model} would lose {best_gain:.1f} requests more than it costs")
 
 
-def _gain(present: Present, visits: Sequence[Candidate]) -> float:
+def _gain(present: Present, visits: Sequence[Candidate], away_s: float) -> float:
     """Return the requests that leaving now saves against leaving after some more of the present work.
 
     That is at the latest once what runs has ended: a longer delay is no alternative, and would count what
@@ -96,7 +93,8 @@ def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
     longest_s = min(DELAY_MAX_S, present.ends_s or DELAY_MAX_S)
     first = visits[0]
-    gain = first.arrivals_rps * first.stays_s if first.too_slow else 0.0
+    stays = first.too_slow and not (present.awake_s < RESIDENCE_S and present.has_lasting(away_s))
+    gain = first.arrivals_rps * first.stays_s if stays else 0.0
     at_s = present.drain_s
     for each in visits:
         at_s += each.swap_s

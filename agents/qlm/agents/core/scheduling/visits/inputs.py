@@ -1,5 +1,6 @@
 """What a decision about the visit is made from, taken from the agent's state."""
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
@@ -51,13 +52,19 @@ def candidates(
 
 
 def _waits_s(state: AgentState, model: ModelId, groups: Iterable[tuple[Group, int]], now_ns: int) -> float:
-    arrivals_ns = (each.head_arrival_ns for each, _left in groups if each.head_arrival_ns is not None)
+    arrivals_ns = (
+        each.head_arrival_ns
+        for each, _left in groups
+        if each.head_arrival_ns is not None and not 0 <= start_s(state, each, now_ns) < math.inf
+    )
     first_ns = max(min(arrivals_ns, default=now_ns), state.visit.left_ns.get(model, 0))
     return max(0.0, (now_ns - first_ns) / 1e9)
 
 
 def _quick(state: AgentState, forecasts: Forecasts, model: ModelId) -> Iterator[tuple[float, float]]:
-    cost = state.costs.swap.get(model)
+    homes, cost = state.queue.homes, state.costs.swap.get(model)
+    if homes and model not in homes:
+        return
     warm_s = cost.warm_s if cost is not None else 0.0
     for each in forecasts.of(model):
         slack_s = arrival_slack_s(state, each.cls)

@@ -56,6 +56,11 @@ class Present:
         running = sum(slack_s < away_s for slack_s in self.running_slack_s)
         return waiting + running + self.coming_lost(away_s) + self.evicting_s / max(self.service_s, 1e-6)
 
+    def has_lasting(self, away_s: float) -> bool:
+        """Return whether requests can still be in time after an absence: they need another visit then."""
+        running = any(slack_s >= away_s for slack_s in self.running_slack_s)
+        return running or self.backlog.lasting_work_s(away_s) > 0
+
     def coming_lost(self, away_s: float) -> float:
         """Return the expected arrivals that are lost if it serves again only after `away_s`."""
         lost = sum(rate_rps * max(0.0, away_s - slack_s) for rate_rps, slack_s in self.arrivals)

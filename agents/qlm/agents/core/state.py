@@ -14,6 +14,7 @@ from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.scheduling.hosting.host import BatchHost
 from qlm.agents.core.scheduling.visits.state import VisitState
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
+from qlm.agents.core.stats.demotion_runs import DemotionRuns
 from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import NO_PACE, LeadTimes, Pace
@@ -275,6 +276,7 @@ class AgentStats:
         gpu_time: Account of the instance's time.
         paces: Recent speed of each model's engine, of models of which a generation has finished.
         lead_times: Time from start to what the objective is about, by class.
+        demotion_runs: How long requests of each class have been too late.
         concurrency: The adaptive concurrency limit.
         readers: Batches that keep up with readers.
         progress: Progress of the awake engine, for the watchdog.
@@ -287,6 +289,7 @@ class AgentStats:
         self.operations: Final = OperationRecorder()
         self.paces: Final[dict[ModelId, Pace]] = {}
         self.lead_times: Final = LeadTimes()
+        self.demotion_runs: Final = DemotionRuns()
         self.concurrency: Final = ConcurrencyLimit()
         self.readers: Final = ReaderBounds(profiles)
         self.progress: Final = ProgressWatch()

@@ -9,17 +9,17 @@ plans serve when nothing else would be late for it.
 from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.request_table import RequestTable
-from qlm.agents.core.stats.pace import LeadTimes
-from qlm.domain.group import Group
+from qlm.agents.core.state import AgentStats
+from qlm.domain.group import Group, RequestClass
 
 
-def too_late(tracked: TrackedRequest, lead_times: LeadTimes, now_ns: int) -> bool:
+def too_late(tracked: TrackedRequest, stats: AgentStats, now_ns: int) -> bool:
     """Return True if a READY request would miss its deadline if it started now."""
     deadline_ns, cls = tracked.request.deadline_ns, tracked.request.cls
     if deadline_ns is None or cls.late or tracked.answered:
         return False
     # A request that has started is demoted only after its deadline: less of its work remains.
-    lead_ns = 0 if tracked.output else lead_times.lead_ns(cls)
+    lead_ns = 0 if tracked.output else _lead_ns(stats, cls, now_ns)
     return now_ns + lead_ns > deadline_ns
 
 
@@ -29,7 +29,7 @@ def others_wait(requests: RequestTable, queue: QueueHead, now_ns: int) -> bool:
 
 
 def needs_demotion_scan(
-    head: Group, requests: RequestTable, queue: QueueHead, lead_times: LeadTimes, now_ns: int
+    head: Group, requests: RequestTable, queue: QueueHead, stats: AgentStats, now_ns: int
 ) -> bool:
     """Return True if messages must be pulled beyond batch capacity, to demote those that are too late.
 
@@ -37,4 +37,8 @@ def needs_demotion_scan(
     """
     if head.deadline_ns is None or requests.new or queue.pulling:
         return False
-    return now_ns + lead_times.lead_ns(head.cls) > head.deadline_ns
+    return now_ns + _lead_ns(stats, head.cls, now_ns) > head.deadline_ns
+
+
+def _lead_ns(stats: AgentStats, cls: RequestClass, now_ns: int) -> int:
+    return stats.lead_times.lead_ns(cls, stats.demotion_runs.lead_ratio(cls, now_ns))

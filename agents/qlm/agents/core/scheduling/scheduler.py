@@ -143,6 +143,7 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         if _must_demote(state, tracked, now_ns):
             why = "it cannot be in time any more, others can"
             actions += advance(requests, tracked, Cause.DEMOTED, why=why)
+            state.stats.demotion_runs.demoted(tracked.request.cls, now_ns)
             continue
         preempted = tracked.generation.preempted
         if _goes_first(state, head, tracked) or (preempted and not _slot_left(state, tracked)):
@@ -179,7 +180,7 @@ def _to_begin(state: AgentState, model: ModelId) -> Iterator[TrackedRequest]:
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:
     if state.requests.kv.pool and state.requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
         return False  # Its batch policy weighs it against the others.
-    if not state.settings.demotes or not too_late(tracked, state.stats.lead_times, now_ns):
+    if not state.settings.demotes or not too_late(tracked, state.stats, now_ns):
         return False
     return others_wait(state.requests, state.queue, now_ns)
 
@@ -230,11 +231,7 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
             return []
     wanted = queue.left(head) - pulling
     crowded = not requests.kv.pool or slots <= 0
-    scan = (
-        settings.demotes
-        and crowded
-        and needs_demotion_scan(head, requests, queue, state.stats.lead_times, now_ns)
-    )
+    scan = settings.demotes and crowded and needs_demotion_scan(head, requests, queue, state.stats, now_ns)
     limit = min(settings.pull_max if scan else slots, wanted, settings.pull_max)
     if limit > 0:
         queue.pulling += limit

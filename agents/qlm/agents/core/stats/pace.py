@@ -110,7 +110,12 @@ class LeadTimes:
         """Return the mean time from the start of a request of a class; 0 until one was seen."""
         return self._seen.get(cls, _UNSEEN)[1]
 
-    def lead_ns(self, cls: RequestClass) -> int:
-        """Return the time before its deadline by which a request of a class must start to meet it."""
-        takes_s = self.takes_s(cls)
+    def lead_ns(self, cls: RequestClass, ratio: float = 1.0) -> int:
+        """Return the time before its deadline by which a request of a class must start to meet it.
+
+        Args:
+            cls: The class.
+            ratio: By what to multiply it (`DemotionRuns.lead_ratio`).
+        """
+        takes_s = ratio * self.takes_s(cls)
         return 0 if cls.due_ms is None else round(lead_time_s(cls.due_ms, takes_s) * 1e9)

@@ -45,7 +45,7 @@ def _give_up(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
 
 
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:
-    if not state.settings.demotes or not too_late(tracked, state.stats.lead_times, now_ns):
+    if not state.settings.demotes or not too_late(tracked, state.stats, now_ns):
         return False
     return others_wait(state.requests, state.queue, now_ns)
 

@@ -1,5 +1,6 @@
 """Economy of the agent: no needless writes, timers or decisions; and its counters."""
 
+import math
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from qlm.agents.core.events import Appended, GenerationEnded, LeaseAnswered, Pro
 from qlm.agents.core.output.log import decides_nothing
 from qlm.agents.core.request import PREEMPTIONS_MAX, TrackedRequest
 from qlm.agents.core.request_table import RunningIndex
+from qlm.agents.core.scheduling.slot_wait import MISS_MIN
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import Abort, Append, Pull, PulledMessage, SetTimer, Submit, SwapModel
@@ -245,6 +247,11 @@ def test_the_decision_to_preempt_is_checked_again_when_it_can_change_and_not_bef
     bench.now_ns = timer.at_ns - 1
     bench.send(Tick())
     assert not bench.take(Abort)
+    bench.now_ns = timer.at_ns
+    bench.send(Tick())
+    assert not bench.take(Abort), "of a hundred such requests 99 end in the 5 s that are left"
+    *_, timer = bench.take(SetTimer)
+    assert timer.at_ns == pytest.approx(bench.now_ns + (5 + math.log(MISS_MIN)) * S, abs=0.01 * S)
     bench.now_ns = timer.at_ns
     bench.send(Tick())
     assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]

@@ -42,14 +42,14 @@ def test_a_small_batch_is_filled_exactly() -> None:
 
 def test_urgent_work_preempts_the_overcommitted_requests_too() -> None:
     bench = _full()
-    bench.at_pace(token_s=0.1, service_s=1)
+    bench.at_pace(token_s=0.1, service_s=10)
     bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
     assert sum(len(abort.call_ids) for abort in bench.take(Abort)) == 3
 
 
 def test_no_overcommit_while_preempted_requests_wait_for_a_slot() -> None:
     bench = _full()
-    bench.at_pace(token_s=0.1, service_s=1)
+    bench.at_pace(token_s=0.1, service_s=10)
     urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns, max_tokens=1000)
     bench.queue(group_of(urgent, name="u"))
     for abort in bench.take(Abort):

@@ -158,7 +158,14 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
             request = tracked.request
             least = 1 + _over_pace(state)
             return actions + preempt_for(
-                state, tracked.urgency, request.cls, request.deadline_ns, least, now_ns, least=least
+                state,
+                tracked.urgency,
+                request.cls,
+                request.deadline_ns,
+                least,
+                now_ns,
+                least=least,
+                tokens=tracked.tokens,
             )
     return actions + _pull_first(state, head, now_ns)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm, unavailable
+from qlm.gateway.api.errors import ApiError, defect, from_outcome, from_qlm
 from qlm.gateway.api.translate import KEY_TENANT
 from qlm.gateway.batches.line_routes import PreparedLine, PrepareLine
 from qlm.gateway.batches.line_slots import LineSlots
@@ -132,14 +132,14 @@ class LineRun:
                 return self._response(error.status, error.body())
             except (ApiError, QlmError) as failure:
                 error = failure if isinstance(failure, ApiError) else from_qlm(failure)
-                again = error.status in _AGAIN
+                again = error.status in _AGAIN or self._is_for_others(error)
             except Exception as failure:  # a bug: it costs this line, and no other of the batch
                 self._gateway.faults.note(_log, failure, "a line of batch %s failed", self._spec.id)
                 tries += 1
                 error, again = defect(failure, self.request_id or ""), tries < TRIES_MAX
             if not again:
                 return self._response(error.status, error.body())
-            self._away = self._away + 1 if error.status == _AWAY else 0
+            self._away = self._away + 1 if error.status == _AWAY or self._is_for_others(error) else 0
             if not await self._goes_on_after(pause_s(error, self._away)):
                 return None
 
@@ -189,17 +189,15 @@ class LineRun:
             try:
                 return await self._prepare(self._gateway, {**self._line.body, "slo": objective}, headers)
             except ApiError as error:
-                if error.code == MODEL_NOT_FOUND and self._is_served_by_others():
-                    message = "the model is not in the configuration of this gateway; another one goes on"
-                    raise unavailable(message, MODEL_NOT_FOUND) from error
                 if error.code != KEY_EXHAUSTED:
                     raise
             self._keys_used_up += 1
 
-    def _is_served_by_others(self) -> bool:
-        """Return whether an instance serves the model, or may: this gateway has not looked yet."""
+    def _is_for_others(self, error: ApiError) -> bool:
+        """Return whether gateways that know the model go on: an instance serves it, or may."""
         load, model = self._gateway.load.load, self._line.body.get("model")
-        return load.at_ns is None or (isinstance(model, str) and ModelId(model) in load.live_models)
+        served = load.at_ns is None or (isinstance(model, str) and ModelId(model) in load.live_models)
+        return error.code == MODEL_NOT_FOUND and served
 
     def _response(self, status: int, body: Mapping[str, Any]) -> Answered:
         response = {"status_code": status, "request_id": self.request_id or "", "body": body}

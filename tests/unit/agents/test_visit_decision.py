@@ -399,3 +399,14 @@ def test_work_that_is_lost_in_any_case_keeps_no_visit() -> None:
 def test_batch_work_is_worth_the_more_the_longer_it_has_waited() -> None:
     worths = [backlog_of(deferred(10, waits_s)).urgent(2.0) for waits_s in (0.0, 60.0, 120.0, 240.0)]
     assert worths == pytest.approx([0.0, 1.0, 2.0, 4.0])
+
+
+def test_a_visit_is_not_put_off_for_arrivals_that_a_later_one_misses_as_well() -> None:
+    """Beside a chat that never paused, reports were left to be late a few at a time."""
+    chats = {"arrivals": ((1.8, 1.0),), "back_s": 2.0, "service_s": 0.05}
+    waits = requests(300, 4.0, 250.0, service_s=0.1, objective_s=300.0)
+    assert isinstance(decide(present(**chats), [other(B, waits, swap_s=2.0)]), Leave)
+    few = requests(10, 4.0, 8.0, service_s=0.1, objective_s=300.0)
+    assert isinstance(
+        decide(present(**chats | {"arrivals": ((9.0, 1.0),)}), [other(B, few, swap_s=2.0)]), Remain
+    )

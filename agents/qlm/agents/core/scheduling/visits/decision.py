@@ -76,12 +76,26 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
     for first in order:
         visits = [first, *(each for each in order if each is not first)]
         away_s = _round_s(visits) - first.backlog.work_s + first.stays_s + present.back_s
-        gain = _gain(present, visits, away_s) - present.cost_of_absence(away_s)
+        cost = present.cost_of_absence(away_s)
+        gain = _gain(present, visits, away_s) - cost
+        if not first.too_slow and _gained(present, visits) > cost:
+            # The arrivals that an absence misses are missed by a later one, too: to wait spares none of them.
+            gain += present.coming_lost(away_s)
         if gain > best_gain:
             best, best_gain = first, gain
     if best is None:
         return None
     return Leave(model=best.model, why=f"{best.model} would lose {best_gain:.1f} requests more than it costs")
+
+
+def _gained(present: Present, visits: Sequence[Candidate]) -> float:
+    """Return the requests that leaving now saves against never leaving."""
+    gained, at_s = 0.0, present.drain_s
+    for each in visits:
+        at_s += each.swap_s
+        gained += each.backlog.gained(at_s + MARGIN_S)
+        at_s += each.backlog.work_s
+    return gained
 
 
 def _gain(present: Present, visits: Sequence[Candidate], away_s: float) -> float:

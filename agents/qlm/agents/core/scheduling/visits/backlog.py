@@ -22,7 +22,6 @@ LATE_PATIENCE_OBJECTIVES: Final = 3.0
 DEFERRABLE_WORK_MAX_S: Final = 10.0
 """Work without a deadline that a visit counts with at most: deadlines end it, not that work."""
 
-
 DELAY_MAX_S: Final = 30.0
 """Longest delay of the others that a departure is weighed against. With objectives of many minutes, half of
 one would count all that waits as saved by leaving now, and no visit would last until its answers end."""
@@ -212,14 +211,14 @@ class Backlog:
             at_s += part.requests * part.service_s
         return urgent
 
-    def lasting_work_s(self, begin_s: float) -> float:
-        """Return the time to start the requests with an objective that are in time even from then on."""
-        work_s, at_s = 0.0, begin_s
+    def any_in_time(self, begin_s: float) -> bool:
+        """Return whether some request with an objective can meet it even if served only from then on."""
+        at_s = begin_s
         for part in self.parts:
-            if not part.deferrable:
-                work_s += (part.worth - part.lost(at_s)) * part.service_s
+            if not part.deferrable and part.lost(at_s) < part.worth:
+                return True
             at_s += part.requests * part.service_s
-        return work_s
+        return False
 
     def lost(self, begin_s: float) -> float:
         """Return the worth of the requests that start too late if the service of the model begins then."""

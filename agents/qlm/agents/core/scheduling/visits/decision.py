@@ -107,8 +107,8 @@ def _gain(present: Present, visits: Sequence[Candidate], away_s: float) -> float
     work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
     longest_s = min(DELAY_MAX_S, present.ends_s or DELAY_MAX_S)
     first = visits[0]
-    stays = first.too_slow and not (present.awake_s < RESIDENCE_S and present.has_lasting(away_s))
-    gain = first.arrivals_rps * first.stays_s if stays else 0.0
+    resides = first.too_slow and not (present.awake_s < RESIDENCE_S and present.has_lasting(away_s))
+    gain = first.arrivals_rps * first.stays_s if resides else 0.0
     at_s = present.drain_s
     for each in visits:
         at_s += each.swap_s

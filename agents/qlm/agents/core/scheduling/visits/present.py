@@ -59,7 +59,7 @@ class Present:
     def has_lasting(self, away_s: float) -> bool:
         """Return whether requests can still be in time after an absence: they need another visit then."""
         running = any(slack_s >= away_s for slack_s in self.running_slack_s)
-        return running or self.backlog.lasting_work_s(away_s) > 0
+        return running or self.backlog.any_in_time(away_s)
 
     def coming_lost(self, away_s: float) -> float:
         """Return the expected arrivals that are lost if it serves again only after `away_s`."""

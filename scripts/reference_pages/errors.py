@@ -42,7 +42,7 @@ _MAKERS: Final[Mapping[str, Maker]] = {
         {"status": "400", "kind": "invalid_request_error", "code": "invalid_value"},
     ),
     "unavailable": Maker(("message", "code"), {"status": "503", "kind": "server_error"}),
-    "_too_long": Maker(
+    "too_long": Maker(
         ("param", "message"),
         {"status": "400", "kind": "invalid_request_error", "code": "context_length_exceeded"},
     ),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, cast
@@ -246,7 +247,7 @@ WRONG: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"thread": False}, "thread", "not kept"),
     ({"temperature": 1.5}, "temperature", "1.5"),
     ({"max_tokens": None}, "max_tokens", "missing"),
-    ({"max_tokens": 100_000}, "max_tokens", "maximum context length"),
+    ({"max_tokens": 100_000}, "max_tokens", "input length and `max_tokens` exceed context limit"),
     ({"model": "small", "tools": [WEATHER]}, "tools", "render tier"),
 ]
 
@@ -272,6 +273,21 @@ async def test_what_is_wrong_is_refused_by_name_in_anthropics_shape(
         "request_id": caught.value.request_id,
     }
     assert await cluster.broker.queues() == []
+
+
+async def test_an_overflow_has_the_words_by_which_agents_shorten_what_they_ask(
+    http: httpx.AsyncClient,
+) -> None:
+    long = {"messages": [{"role": "user", "content": "a" * 50_000}]}
+    for body, words in (
+        (long, r"prompt is too long: 50\d+ tokens > \d+ maximum"),
+        (long | {"tools": [WEATHER]}, r"prompt is too long: 50\d+ tokens > \d+ maximum"),
+        ({"max_tokens": 100_000}, r"input length and `max_tokens` exceed context limit: \d+ \+ 100000 > \d+"),
+    ):
+        answer = await http.post("/v1/messages", json=ASKED | body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
+        assert re.match(words, error["message"]), error["message"]
 
 
 async def test_a_list_of_no_system_blocks_is_no_system_message(

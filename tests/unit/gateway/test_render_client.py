@@ -59,3 +59,24 @@ async def test_refused_connections_open_it() -> None:
     with pytest.raises(ApiError, match="it did not answer the last calls"):
         await client.render({})
     await client.close()
+
+
+async def test_an_overflow_that_vllm_finds_is_one_like_any_other() -> None:
+    """As vLLM 0.32 refuses a prompt beyond its context."""
+    message = (
+        "This model's maximum context length is 2048 tokens. However, your prompt contains at least 2049 "
+        "input tokens, which exceeds this limit even without any output tokens."
+    )
+
+    async def render(request: Request) -> Response:
+        return JSONResponse({"error": {"message": message, "param": "input_tokens"}}, 400)
+
+    app = Starlette(routes=[Route("/v1/chat/completions/render", render, methods=["POST"])])
+    async with serving(create_server(app)) as url:
+        client = RenderClient(url, "m", SystemClock())
+        with pytest.raises(ApiError) as caught:
+            await client.render({})
+        await client.close()
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+    assert caught.value.message == message
+    assert str(caught.value.anthropic_message).startswith("prompt is too long")

@@ -38,6 +38,7 @@ class ApiError(Exception):
         code: OpenAI's `code`: a word for programs.
         headers: Further headers of the answer.
         details: What Anthropic's SDK goes by; empty for most errors.
+        anthropic_message: The message in Anthropic's shape, if its clients go by other words.
     """
 
     status: int
@@ -47,6 +48,7 @@ class ApiError(Exception):
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, object] = field(default_factory=dict)
+    anthropic_message: str | None = None
 
     def __str__(self) -> str:
         return self.message
@@ -61,6 +63,22 @@ class ApiError(Exception):
 def invalid(field_name: str | None, message: str, code: str = "invalid_value") -> ApiError:
     """Return a 400 about one field."""
     return ApiError(status=400, message=message, param=field_name, code=code)
+
+
+OVERFLOW: Final = "This model's maximum context length is"
+"""How the message of an overflow begins, as in vLLM: LiteLLM and others know one by these words."""
+
+
+def too_long(field_name: str, message: str, anthropic_message: str) -> ApiError:
+    """Return a 400 about a prompt or an output limit beyond the context.
+
+    Clients of Anthropic's API shorten the conversation, or ask for a shorter answer, upon the words of
+    `anthropic_message` alone: "prompt is too long", or "input length and `max_tokens` exceed context limit".
+    """
+    code = "context_length_exceeded"
+    return ApiError(
+        status=400, message=message, param=field_name, code=code, anthropic_message=anthropic_message
+    )
 
 
 def shown(value: object) -> str:

@@ -21,7 +21,7 @@ from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, 
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
 from qlm.gateway.api.bodies.constraints import completion_grammar
-from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.errors import OVERFLOW, ApiError, too_long
 from qlm.gateway.api.messages import Message
 from qlm.gateway.api.objective import Objective, choose, p_met, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody
@@ -277,13 +277,13 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         raise InvalidValueError(field, "", "at least one token")
     if prompt_tokens >= context:
         message = (
-            f"This model's maximum context length is {context} tokens. However, "
+            f"{OVERFLOW} {context} tokens. However, "
             f"{field} has {prompt_tokens} tokens; expected at most {context - 1}"
         )
-        raise _too_long(field, message)
-    if prompt_tokens > limits.prompt_tokens_max:
-        expected = f"expected at most {limits.prompt_tokens_max}"
-        raise _too_long(field, f"{field} has {prompt_tokens} tokens; {expected}")
+        raise too_long(field, message, _prompt_too_long(prompt_tokens, context - 1))
+    if prompt_tokens > (longest := limits.prompt_tokens_max):
+        message = f"{field} has {prompt_tokens} tokens; expected at most {longest}"
+        raise too_long(field, message, _prompt_too_long(prompt_tokens, longest))
     room = context - prompt_tokens
     name, asked = body.output_limit
     bounds = (
@@ -292,12 +292,15 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
     if asked is None:
         return min(*bounds, _unnamed_limit(body, served, limits, room))
     if asked > context:  # as in vLLM 0.32, which cuts a smaller one to the room
-        message = (
-            f"This model's maximum context length is {context} tokens. However, "
-            f"{name} is {asked}; expected at most {context}"
-        )
-        raise _too_long(name, message)
+        message = f"{OVERFLOW} {context} tokens. However, {name} is {asked}; expected at most {context}"
+        sum_shown = f"{prompt_tokens} + {asked} > {context}; expected max_tokens of at most {context}"
+        raise too_long(name, message, f"input length and `max_tokens` exceed context limit: {sum_shown}")
     return min(*bounds, asked)
+
+
+def _prompt_too_long(tokens: int, longest: int) -> str:
+    # Claude Code reads both numbers.
+    return f"prompt is too long: {tokens} tokens > {longest} maximum"
 
 
 def _unnamed_limit(body: Body, served: ServedModel, limits: GatewayLimits, room: int) -> int:
@@ -312,11 +315,6 @@ def traceparent(headers: Mapping[str, str]) -> str:
     """Return the client's trace context; a malformed one is ignored, as W3C Trace Context requires."""
     context = headers.get(TRACE_HEADER, "")
     return context if context and well_formed(context) else ""
-
-
-def _too_long(field: str, message: str) -> ApiError:
-    # LiteLLM and others know an overflow by the words "This model's maximum context length is".
-    return ApiError(status=400, message=message, param=field, code="context_length_exceeded")
 
 
 def _check_ids(field: str, ids: TokenIds | list[int], served: ServedModel) -> None:

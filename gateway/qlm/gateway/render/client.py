@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 
 from qlm.domain.ports.clock import Clock
-from qlm.gateway.api.errors import ApiError, invalid, unavailable
+from qlm.gateway.api.errors import OVERFLOW, ApiError, invalid, too_long, unavailable
 from qlm.gateway.render.breaker import Breaker
 from qlm.gateway.render.turns import Turns
 
@@ -71,8 +71,7 @@ class RenderClient:
         """
         status, answer = await self._call("/v1/chat/completions/render", request, large=large)
         if status in _WRONG_REQUEST:
-            message, param = _error_of(answer)
-            raise invalid(param, message)
+            raise _refusal(*_error_of(answer))
         return self._checked(status, answer)
 
     async def derender(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +132,12 @@ class RenderClient:
 def _is_slow(error: Exception) -> bool:
     """Return whether a server has accepted a call, and did not answer it in time."""
     return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+
+
+def _refusal(message: str, param: str | None) -> ApiError:
+    if message.startswith(OVERFLOW):
+        return too_long("messages", message, f"prompt is too long: {message}")
+    return invalid(param, message)
 
 
 def _error_of(answer: Any) -> tuple[str, str | None]:

@@ -118,7 +118,7 @@ def error_object(error: ApiError, request_id: str | None = None) -> MessageError
     kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     fields: dict[str, Any] = {
         "type": kind,
-        "message": error.message,
+        "message": error.anthropic_message or error.message,
         "param": error.param,
         "code": error.code,
     }

@@ -100,18 +100,19 @@ def test_the_text_of_a_message_with_tool_calls_may_be_left_out() -> None:
     body = parse_chat({"model": "m", "messages": [sent]})
     assert body.messages[0].content is None
     assert parse_chat({"model": "m", "messages": [sent | {"content": []}]}).messages[0].content is None
-    for wrong in ({"role": "assistant"}, {"role": "assistant", "content": []}):
-        assert refusal_of_chat(messages=[wrong]).param == "messages[0].content"
+    assert refusal_of_chat(messages=[{"role": "assistant"}]).param == "messages[0].content"
 
 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
         ({"content": None}, ""),
+        ({"content": []}, ""),
         ({"content": None, "refusal": None, "reasoning": "Hm"}, ""),
         ({"content": None, "reasoning_content": "Hm"}, ""),
         ({"reasoning": "Hm"}, ""),
         ({"content": None, "refusal": "No."}, "No."),
+        ({"content": [], "refusal": "No."}, "No."),
     ],
 )
 def test_an_answer_without_text_may_be_sent_back(fields: dict[str, object], text: str) -> None:
@@ -119,6 +120,17 @@ def test_an_answer_without_text_may_be_sent_back(fields: dict[str, object], text
     assert parse_chat(CHAT | {"messages": [*CHAT["messages"], sent]}).messages[1].content == text
     with pytest.raises(ApiError, match="content"):
         parse_chat(CHAT | {"messages": [sent | {"role": "user"}]})
+
+
+@pytest.mark.parametrize("content", [[], None])
+def test_the_result_of_a_tool_may_be_empty(content: object) -> None:
+    """As LangChain sends the result of a tool that found nothing."""
+    result = {"role": "tool", "tool_call_id": "c", "content": content}
+    assert parse_chat(CHAT | {"messages": [*CHAT["messages"], result]}).messages[1].content == ""
+    without = {"role": "tool", "tool_call_id": "c"}
+    assert refusal_of_chat(messages=[without]).param == "messages[0].content"
+    of_user = {"role": "user", "content": content}
+    assert refusal_of_chat(messages=[of_user]).param == "messages[0].content"
 
 
 def test_a_refusal_may_be_sent_back_as_a_part_of_an_answer() -> None:

@@ -31,19 +31,23 @@ class _Strict(BaseModel):
 def as_sent_back(message: object) -> object:
     """Return a message without what clients add when they send an earlier answer back.
 
-    That is: nulls, an empty list of parts beside tool calls, and the former name of `reasoning`, which
-    LiteLLM uses and vLLM 0.32 still takes. An answer without text, as one that was cut off inside its
-    reasoning, has an empty one; the text of a refusal is that of the message, or of its part.
+    That is: nulls, an empty list of parts, and the former name of `reasoning`, which LiteLLM uses and
+    vLLM 0.32 still takes. An answer without text, as one that was cut off inside its
+    reasoning, has an empty one, and so has the result of a tool that gave nothing; the text of a refusal is
+    that of the message, or of its part.
     """
     if not isinstance(message, dict):
         return message
     fields = {key: value for key, value in message.items() if value is not None or key == "content"}
-    if fields.get("content") == [] and fields.get("tool_calls"):
+    role = fields.get("role")
+    if fields.get("content") == [] and role in ("assistant", "tool"):
         fields["content"] = None
     former = fields.pop(FORMER_REASONING, None)
     if former is not None:
         fields = {"reasoning": former, **fields}
-    return _with_text(fields) if fields.get("role") == "assistant" else fields
+    if role == "tool" and fields.get("content", "") is None:
+        return {**fields, "content": ""}
+    return _with_text(fields) if role == "assistant" else fields
 
 
 def _with_text(answer: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +75,8 @@ class Message(_Strict):
     # Author of the message; `developer` is `system` where the model's chat template does not know it
     role: Literal["system", "developer", "user", "assistant", "tool"]
     tool_calls: list[ToolCall] | None = None  # Tool calls of an earlier answer; needs a render tier
-    # Text, or parts of it; null beside `tool_calls`, and of an assistant without text, or with a `refusal`
+    # Text, or parts of it; null or an empty list beside `tool_calls`, of an assistant without text, or with a
+    # `refusal`, and of a tool that gave nothing
     content: str | Annotated[list[ContentPart], Field(min_length=1, fail_fast=True)] | None = Field(
         None, validate_default=True
     )

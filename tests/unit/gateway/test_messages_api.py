@@ -158,6 +158,24 @@ def test_a_body_becomes_a_chat() -> None:
     }
 
 
+def test_the_line_in_which_claude_code_says_who_asks_is_no_part_of_the_prompt() -> None:
+    """It differs between conversations, and would be the first of all that they share."""
+    line = "x-anthropic-billing-header: cc_version=2.1.197.a3f; cc_entrypoint=cli; cch=00000;"
+    rest = {"type": "text", "text": "Be brief."}
+    user = {"role": "user", "content": "Hi"}
+    for system, said in (
+        ([{"type": "text", "text": line}, rest], ["Be brief."]),
+        (f"{line}\nBe brief.", ["Be brief."]),
+        ([{"type": "text", "text": line}], []),
+        ([rest, {"type": "text", "text": f"Not at once: {line}"}], [f"Be brief.\nNot at once: {line}"]),
+    ):
+        plain = {"max_tokens": 5, "messages": [user], "system": system}
+        chat = as_chat(parse_messages(plain), plain)
+        assert chat["messages"] == [*({"role": "system", "content": each} for each in said), user]
+    assert chat_messages([{"role": "system", "content": line}, user]) == [user]
+    assert chat_messages([{"role": "system", "content": line}]) == []
+
+
 def test_a_document_is_refused_with_the_reason() -> None:
     with pytest.raises(ApiError, match=f"document.*{OTHER_MEDIA}") as caught:
         chat_messages([{"role": "user", "content": [{"type": "document", "source": {}}]}])

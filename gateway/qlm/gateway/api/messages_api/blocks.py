@@ -10,6 +10,7 @@ from qlm.gateway.api.errors import invalid, shown
 from qlm.gateway.api.messages import OTHER_MEDIA
 
 _IMAGE: Final = "image"
+_ATTRIBUTION: Final = "x-anthropic-billing-header"
 _KINDS: Final[Mapping[str, str]] = {
     "user": "text, image or tool_result",
     "assistant": "text, thinking or tool_use",
@@ -35,11 +36,11 @@ def chat_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
         elif role == "assistant":
             made.append(_of_assistant(blocks, f"{where}.content"))
         elif role == "system":
-            made.append({"role": "system", "content": joined_text(blocks, f"{where}.content")})
+            made += system_messages(blocks, f"{where}.content")
         else:
             expected = "expected user, assistant or system"
             raise invalid(f"{where}.role", f"{where}.role is {shown(role)}; {expected}")
-    if made[-1]["role"] == "assistant":
+    if made and made[-1]["role"] == "assistant":
         where = f"messages[{len(messages) - 1}].role"
         expected = "expected user: the beginning of an answer cannot be given"
         raise invalid(where, f"{where} of the last message is assistant; {expected}", "unsupported_value")
@@ -75,13 +76,25 @@ def _image_places(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[s
             yield from _image_places(block["content"], f"{at}.content")
 
 
-def joined_text(blocks: Sequence[Mapping[str, Any]], where: str) -> str:
-    """Return the text of text blocks, joined by line feeds, as those of chats.
+def system_messages(blocks: Sequence[Mapping[str, Any]], where: str) -> list[dict[str, Any]]:
+    """Return the message of text blocks, joined by line feeds, as those of chats; none if nothing is left.
+
+    As in vLLM 0.32, the line in which Claude Code says who asks is left out. It is the first of the prompt
+    and differs between conversations, which would share no prefix in the caches of engines.
 
     Raises:
         ApiError: One is of another kind.
     """
-    return "\n".join(_text(block, f"{where}[{place}]", "text") for place, block in enumerate(blocks))
+    given = [_text(block, f"{where}[{place}]", "text") for place, block in enumerate(blocks)]
+    kept = [text for each in given if (text := _without_attribution(each)) is not None]
+    return [{"role": "system", "content": "\n".join(kept)}] if kept else []
+
+
+def _without_attribution(text: str) -> str | None:
+    if not text.startswith(_ATTRIBUTION):
+        return text
+    _, _, rest = text.partition("\n")
+    return rest or None
 
 
 def _of_user(blocks: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:

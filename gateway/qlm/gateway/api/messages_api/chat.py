@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from qlm.gateway.api.errors import invalid
-from qlm.gateway.api.messages_api.blocks import as_blocks, chat_messages, joined_text
+from qlm.gateway.api.messages_api.blocks import as_blocks, chat_messages, system_messages
 from qlm.gateway.api.messages_api.body import (
     CountBody,
     MessagesBody,
@@ -32,7 +32,7 @@ def as_chat(body: MessagesBody | CountBody, plain: Mapping[str, Any]) -> dict[st
         ApiError: A message is wrong or not supported.
     """
     system = [] if body.system in (None, []) else as_blocks(body.system, "system")
-    first = [{"role": "system", "content": joined_text(system, "system")}] if system else []
+    first = system_messages(system, "system")
     asked: dict[str, Any] = {
         "messages": [*first, *chat_messages(body.messages)],
         "tools": [_tool(each) for each in body.tools or ()],

@@ -55,6 +55,27 @@ async def test_bad_bodies_are_refused_and_nothing_is_queued(
     assert await cluster.broker.queues() == []
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("//v1//responses", "/v1/responses"),
+        ("/messages", "/v1/messages"),
+        ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/v1/tokenize", "/tokenize"),
+    ],
+)
+async def test_a_wrong_base_address_is_answered_with_the_path_that_was_meant(
+    url: str, http: httpx.AsyncClient, path: str, meant: str
+) -> None:
+    answer = await http.post(url + path, json={})
+    assert (answer.status_code, refusal(answer)["code"]) == (404, "not_found")
+    assert refusal(answer)["message"] == f"POST {path}: Not Found; did you mean {meant}?"
+    unlike = await http.post(f"{url}/v1/chats", json={})
+    assert refusal(unlike)["message"] == "POST /v1/chats: Not Found"
+
+
 async def test_unknown_paths_and_methods_get_openais_error_shape(url: str, http: httpx.AsyncClient) -> None:
     assert refusal(await http.get(f"{url}/v2/x"))["code"] == "not_found"
     answer = await http.get(f"{url}/v1/completions")

@@ -35,6 +35,16 @@ def meant(value: str, known: Collection[str]) -> str:
     return f"; did you mean {by_lower[found[0]]}?" if found else ""
 
 
+def meant_path(path: str, known: Collection[str]) -> str:
+    """Return `; did you mean PATH?` for the path that a wrong base address makes of a known one, or nothing.
+
+    Such a base address has no `/v1`, has it twice, or ends with a slash.
+    """
+    plain = "/" + "/".join(part for part in path.split("/") if part)
+    found = [each for each in known if plain.endswith(each) or f"/v1{plain}" == each]
+    return f"; did you mean {max(found, key=len)}?" if found else ""
+
+
 def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:
     """Return the names of the fields at a path; positions and keys of maps have no fields of their own."""
     shapes: Sequence[type[BaseModel]] = ()

@@ -18,6 +18,7 @@ from qlm.domain.errors import QlmError
 from qlm.domain.shown import cut
 from qlm.gateway.api.callers import Headers as HeaderValues
 from qlm.gateway.api.errors import ApiError, from_qlm
+from qlm.gateway.api.suggestions import meant_path
 from qlm.gateway.batches.runner import batches_running
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.http.connections.body import BODY
@@ -232,11 +233,19 @@ async def _qlm_error(request: HttpRequest, error: Exception) -> Response:
 
 async def _http_error(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    kind = "not_found" if error.status_code == 404 else "method_not_allowed"
-    allow = {} if error.status_code == 404 else {"allow": ", ".join(sorted(_methods(request)))}
+    path, missing = request.url.path, error.status_code == 404
+    message = (
+        f"{request.method} {path}: {error.detail}{meant_path(path, _written(request)) if missing else ''}"
+    )
+    kind = "not_found" if missing else "method_not_allowed"
+    allow = {} if missing else {"allow": ", ".join(sorted(_methods(request)))}
     refusal = ApiError(status=error.status_code, message=message, code=kind, headers=allow)
-    return _error_of(request.app.state.gateway, request.url.path, refusal)
+    return _error_of(request.app.state.gateway, path, refusal)
+
+
+def _written(request: HttpRequest) -> set[str]:
+    """Return the paths of the listener that are written out."""
+    return {each.path for each in request.app.routes if isinstance(each, Route) and not each.param_convertors}
 
 
 def _methods(request: HttpRequest) -> set[str]:

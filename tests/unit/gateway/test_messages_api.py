@@ -61,6 +61,14 @@ def test_an_answer_without_blocks_may_be_sent_back(content: Any) -> None:
         chat_messages([{"role": "user", "content": content}])
 
 
+def test_reasoning_that_another_server_encrypted_is_left_out() -> None:
+    question = {"role": "user", "content": "Hi"}
+    redacted = {"type": "redacted_thinking", "data": "aGlkZGVu"}
+    for blocks, text in (([redacted, {"type": "text", "text": "Yes."}], "Yes."), ([redacted], "")):
+        said = chat_messages([question, {"role": "assistant", "content": blocks}, question])
+        assert said == [question, {"role": "assistant", "content": text}, question]
+
+
 def test_many_stop_sequences_are_accepted() -> None:
     plain = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
     plain["stop_sequences"] = [f"</{n}>" for n in range(64)]

@@ -157,6 +157,8 @@ def _of_assistant(blocks: Sequence[Mapping[str, Any]], where: str) -> dict[str, 
                 calls.append(_call(block, at))
             case "thinking":
                 reasoning.append(_name(block, "thinking", at))
+            case "redacted_thinking":
+                pass  # of a conversation begun with a model that alone can read it
             case _:
                 texts.append(_text(block, at, _KINDS["assistant"]))
     message: dict[str, Any] = {"role": "assistant", "content": "\n".join(texts)}

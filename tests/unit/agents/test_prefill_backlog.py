@@ -134,6 +134,13 @@ def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:
     assert len(served(made, bulk(made))) == SLOTS
 
 
+def test_an_instance_that_is_free_to_leave_its_model_is_bound_by_the_objectives_that_others_serve() -> None:
+    """Its rates are 0, and plans give it urgent requests like the others, behind its prompts."""
+    made = bench(objective_s=2.0, rate_rps=0.0)
+    offer(made, bulk(made), 2.0, 0.0)
+    assert len(served(made, bulk(made))) == 2
+
+
 @pytest.mark.parametrize("speed", [NO_SPEED, replace(SPEED, answer_s=3.0)], ids=["unknown", "whole answers"])
 def test_engines_that_do_not_show_when_a_prompt_is_computed_have_no_bound(speed: EngineSpeed) -> None:
     made = bench(objective_s=2.0, speed=speed)

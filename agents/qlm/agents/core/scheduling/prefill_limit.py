@@ -7,6 +7,7 @@ from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
 from qlm.agents.core.scheduling.visits.waiting import arrival_slack_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import RequestClass
+from qlm.domain.virtual_queue import ClassForecast
 
 SLACK_SHARE: Final = 0.25
 """Share of the tightest slack that prompts which are computed first may take."""
@@ -44,8 +45,17 @@ def _tightest_slack_s(state: AgentState) -> float:
         max(LEAST_SHARE * due_ms / 1e3, slack_s)
         for each in state.queue.forecasts
         if each.cls.model == state.engines.active
+        and _may_come(each)
         and (due_ms := each.cls.due_ms) is not None
         and (slack_s := arrival_slack_s(state, each.cls)) is not None
-        and each.rate_rps * EXPECTED_S >= 1
     )
     return min(slacks_s, default=float("inf"))
+
+
+def _may_come(forecast: ClassForecast) -> bool:
+    """Return whether a request of a class may come soon.
+
+    The rates of an instance that is free to leave its model are 0: others serve all arrivals. But as long as
+    it stays, plans give it some of any class.
+    """
+    return not forecast.rate_rps or forecast.rate_rps * EXPECTED_S >= 1

@@ -1,11 +1,13 @@
 """For how long a slot that may free by itself is waited for before a request is preempted."""
 
+import math
+
 import pytest
 
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.scheduling.preemption import victims
-from qlm.agents.core.scheduling.slot_wait import MISS_MIN, worth_waiting_s
+from qlm.agents.core.scheduling.slot_wait import MISS_MIN, _expected, worth_waiting_s
 from qlm.domain.actions import Abort
 from support.agent_bench import Bench, M, group_of
 from support.requests import a_request
@@ -28,6 +30,13 @@ def test_the_more_run_the_sooner_one_ends() -> None:
     assert waits[0] == 0.0
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(5.0 - 3.9 * 10 / 64, abs=0.1)
+
+
+@pytest.mark.parametrize(("ends", "chance"), [(1, 0.02), (1, 0.2), (2, 0.1), (10, 0.05), (100, 0.2)])
+def test_so_many_are_expected_that_fewer_end_with_the_chance_given(ends: int, chance: float) -> None:
+    expected = _expected(ends, chance)
+    fewer = sum(math.exp(-expected + n * math.log(expected) - math.lgamma(n + 1)) for n in range(ends))
+    assert fewer == pytest.approx(chance, rel=0.05)
 
 
 def test_two_places_free_later_than_one() -> None:

@@ -64,9 +64,9 @@ def preempt_for(
     if not requests.running_index.any_less_urgent(head) or not cannot_wait(state, cls, deadline_ns, now_ns):
         return []
     within_s = (_start_by_ns(state, cls, deadline_ns) - now_ns) / 1e9
-    wait_s = worth_waiting_s(state, tokens, max(1, least + queued), within_s)
-    if wait_s > 0:
-        _recheck(state, now_ns + round(wait_s * 1e9), now_ns)
+    wait_ns = round(1e9 * worth_waiting_s(state, tokens, max(1, least + queued), within_s))
+    if wait_ns > 0:
+        _recheck(state, now_ns + wait_ns, now_ns)
         return []
     spared = _loses_its_objective(state, now_ns)
     chosen = victims(requests.running.values(), head=head, count=count, now_ns=now_ns, spared=spared)

@@ -5,6 +5,7 @@ mean, n / s end per second (Little's law).
 """
 
 import math
+from statistics import NormalDist
 from typing import Final
 
 from qlm.agents.core.state import AgentState
@@ -34,21 +35,12 @@ def worth_waiting_s(state: AgentState, tokens: int, places: int, within_s: float
 
 
 def _expected(ends: int, chance: float) -> float:
-    """Return with how many expected ends the chance of fewer than that is as given."""
-    low, high = 0.0, 3.0 * ends - math.log(chance)
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _fewer(ends, middle) > chance else (low, middle)
-    return high
+    """Return with how many expected ends the chance of fewer than that is as given.
 
-
-def _fewer(ends: int, expected: float) -> float:
-    """Return the chance of fewer ends than that, with so many expected."""
-    term = total = math.exp(-expected)
-    for n in range(1, ends):
-        term *= expected / n
-        total += term
-    return total
+    That is a quantile of a Gamma distribution, by the approximation of Wilson and Hilferty (1931).
+    """
+    z = NormalDist().inv_cdf(1 - chance)
+    return ends * max(0.0, 1 - 1 / (9 * ends) + z / (3 * math.sqrt(ends))) ** 3
 
 
 def _price(state: AgentState, ends_per_s: float) -> float:

@@ -141,6 +141,13 @@ def test_an_instance_that_is_free_to_leave_its_model_is_bound_by_the_objectives_
     assert len(served(made, bulk(made))) == 2
 
 
+def test_classes_whose_requests_are_only_served_in_their_order_bound_nothing() -> None:
+    """The policies of the simulator that go by arrival give them an objective of 0 s."""
+    made = bench(objective_s=0.0)
+    offer(made, bulk(made), 0.0)
+    assert len(served(made, bulk(made))) == SLOTS
+
+
 @pytest.mark.parametrize("speed", [NO_SPEED, replace(SPEED, answer_s=3.0)], ids=["unknown", "whole answers"])
 def test_engines_that_do_not_show_when_a_prompt_is_computed_have_no_bound(speed: EngineSpeed) -> None:
     made = bench(objective_s=2.0, speed=speed)

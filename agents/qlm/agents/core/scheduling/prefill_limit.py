@@ -45,8 +45,8 @@ def _tightest_slack_s(state: AgentState) -> float:
         max(LEAST_SHARE * due_ms / 1e3, slack_s)
         for each in state.queue.forecasts
         if each.cls.model == state.engines.active
+        and (due_ms := each.cls.due_ms)  # 0 for policies by arrival: no urgent request goes before others
         and _may_come(each)
-        and (due_ms := each.cls.due_ms) is not None
         and (slack_s := arrival_slack_s(state, each.cls)) is not None
     )
     return min(slacks_s, default=float("inf"))

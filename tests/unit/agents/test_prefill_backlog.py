@@ -11,7 +11,7 @@ from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S, SLACK_SHARE
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import AcquireLease, Pull, PulledMessage, Submit
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.request import Request
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from support.agent_bench import HOLDER, Bench, M, delivery_of, group_of
@@ -46,8 +46,14 @@ def offer(made: Bench, first: Request, objective_s: float | None, rate_rps: floa
     made.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=forecasts)))
 
 
-def served(made: Bench, first: Request) -> list[Submit]:
-    """Serve what the agent pulls of a group like a request until it wants no more; return what it starts."""
+def served(made: Bench, first: Request, output: TokenIds = ()) -> list[Submit]:
+    """Serve what the agent pulls of a group like a request until it wants no more; return what it starts.
+
+    Args:
+        made: The agent.
+        first: The request.
+        output: Tokens that another agent has logged of each.
+    """
     submits: list[Submit] = []
     while pulls := made.take(Pull):
         (pull,) = pulls
@@ -57,8 +63,8 @@ def served(made: Bench, first: Request) -> list[Submit]:
         made.send(Pulled(group=GroupId(first.id), limit=pull.limit, messages=messages))
         made.take(AcquireLease)
         for each in requests:
-            made.log[each.id] = []
-            made.answer(each, made.granted())
+            made.log[each.id] = list(output)
+            made.answer(each, made.granted(output))
         submits += made.take(Submit)
     return submits
 
@@ -115,6 +121,19 @@ def test_a_prompt_that_takes_longer_than_the_bound_is_computed_alone() -> None:
     (only,) = served(made, huge)
     made.send(Progress(chunks=((only.call.call_id, (1,)),)))
     assert len(served(made, huge)) == 1
+
+
+def test_the_prompts_of_answers_that_are_generated_again_count_until_they_are_computed() -> None:
+    """They were not counted: after the loss of an instance, another computed all of its batch first."""
+    made = bench(objective_s=2.0)
+    penalized = replace(bulk(made), sampling=replace(bulk(made).sampling, frequency_penalty=0.5))
+    offer(made, penalized, 2.0)
+    logged = (5,) * 90
+    first, _second = served(made, penalized, logged)
+    made.send(Progress(chunks=((first.call.call_id, logged[:1]),)))
+    assert len(served(made, penalized, logged)) == 1
+    made.send(Progress(chunks=((first.call.call_id, logged[1:2]),)))
+    assert not made.take(Pull), "its prompt was counted before"
 
 
 def test_what_the_prefix_cache_usually_has_of_a_prompt_does_not_count() -> None:

@@ -264,6 +264,7 @@ class Agent:
         requests = self.state.requests
         repeated = Repeated(requests, event)
         for call_id in repeated.call_ids:
+            self._prompt_computed(requests.calls[call_id])
             self.state.stats.progress.repeated(call_id)
         if not repeated.differing:
             return repeated.beyond, []
@@ -285,15 +286,22 @@ class Agent:
                     scores.prompt = packed
 
     def _note_first_tokens(self, now_ns: int) -> None:
-        stats, prefill = self.state.stats, self.state.requests.prefill
+        stats = self.state.stats
         for tracked in self._first_tokens:
-            prefill.over(tracked)
+            self._prompt_computed(tracked)
             stats.progress.began(tracked.generation.call_id)
             if tracked.resumed_at and not tracked.pinned:  # a replay takes longer than a resume
                 stats.operations.resumed(tracked, now_ns)
             elif tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
         self._first_tokens.clear()
+
+    def _prompt_computed(self, tracked: TrackedRequest) -> None:
+        """Note a token of a request, maybe one behind its first; decide again if prompts waited for room."""
+        prefill = self.state.requests.prefill
+        if not prefill.holds(tracked):
+            return
+        prefill.over(tracked)
         if prefill.refused:
             prefill.refused = False
             self._decisive = True

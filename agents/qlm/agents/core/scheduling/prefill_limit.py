@@ -28,7 +28,9 @@ def follow_objectives(state: AgentState) -> None:
 
 def computed_tokens(state: AgentState, tracked: TrackedRequest) -> int:
     """Return the tokens that the engine computes of a prompt, without what its prefix cache usually has."""
-    return round(tracked.tokens * state.stats.prompts.computed_share(tracked.request.cls))
+    # What cannot be resumed is generated again from its prompt.
+    tokens = tracked.request.prompt_tokens if tracked.pinned else tracked.tokens
+    return round(tokens * state.stats.prompts.computed_share(tracked.request.cls))
 
 
 def prompts_wanted(state: AgentState, cls: RequestClass) -> int:

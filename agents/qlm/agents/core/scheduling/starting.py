@@ -22,7 +22,7 @@ def start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Actio
     requests.calls[call.call_id] = tracked
     if tracked.output and tracked.pinned:
         requests.replays[call.call_id] = 0
-    elif not generation.swapped_in:
+    if not generation.swapped_in:
         requests.prefill.submitted(tracked, computed_tokens(state, tracked))
     generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
     requests.running_index.started(tracked)

@@ -9,7 +9,7 @@ plans serve when nothing else would be late for it.
 from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.request_table import RequestTable
-from qlm.agents.core.state import AgentStats
+from qlm.agents.core.stats.agent_stats import AgentStats
 from qlm.domain.group import Group, RequestClass
 
 

@@ -54,7 +54,7 @@ def form_after(answers: int, rng: random.Random) -> PlanningForm:
     )
     profile = find_profile(builtin_profiles(), MODEL, "A100", 1)
     correction = Correction() if answers < 100 else Correction(log_var=SPEED_SD_KNOWN**2)
-    return form_of(class_entry(CLASS, class_posterior(view), profile), correction)
+    return form_of(CLASS, class_entry(CLASS, class_posterior(view), profile), correction)
 
 
 def planner_wait(form: PlanningForm, requests: int, groups: int) -> Normal:

@@ -17,6 +17,9 @@ With 1 fewer objectives were met below saturation (ServeGen excerpt at 0.8 of FC
 _LEAD_SHARE_MAX: Final = 0.9
 """However long answers take, a request is not given up before it has waited for a tenth of its target."""
 
+SLACK_SHARE: Final = 0.25
+"""Share of the tightest slack that the prompts in an engine may take (decision 50)."""
+
 
 def deadline_or_last(deadline: float | None) -> float:
     """Return the deadline in its own unit; infinity, which sorts last, if there is none."""

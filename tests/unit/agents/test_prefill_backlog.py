@@ -7,12 +7,13 @@ import pytest
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled, QueueRead
-from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S, SLACK_SHARE
+from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import AcquireLease, Pull, PulledMessage, Submit
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.request import Request
+from qlm.domain.urgency import SLACK_SHARE
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from support.agent_bench import HOLDER, Bench, M, delivery_of, group_of
 from support.requests import a_request

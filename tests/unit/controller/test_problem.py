@@ -36,6 +36,7 @@ from support.estimating import (
     groups_of,
     instance,
     steady_fleet,
+    steady_profile,
 )
 from support.plans import random_problem
 
@@ -147,6 +148,22 @@ def test_a_group_is_due_with_its_middle_request_and_never_given_up(
     (planned,) = written.groups
     assert planned.deadline_s is not None
     assert planned.deadline_s - written.now_s == pytest.approx(due_s + 20.0, abs=1e-5)
+
+
+def test_a_reader_is_not_given_up_for_prompts_that_agents_keep_out_of_the_engine() -> None:
+    """In a full batch, prompts before its own would take longer than its objective; agents allow 0.25 s."""
+    profile = replace(steady_profile(PLACES), batched_tokens_max=64)
+    fleet = replace(steady_fleet(PLACES), profiles={(M, KIND): profile})
+    (group,) = groups_of(STREAM, 1)
+    came_ns = NOW_NS - 200_000_000
+    group = replace(group, head_arrival_ns=came_ns)
+    view = class_view(STREAM, LENGTHS, group)
+    view = replace(view, mean_prompt_tokens=1000.0, newest_arrival_ns=came_ns)
+    seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
+    now = first_snapshot(seen, fleet)
+    assert now.state.times.entries[STREAM, KIND].first_token.mean > 2.0
+    (planned,) = make_problem(seen, now, move_s=0.0, demotes=True).groups
+    assert planned.deadline_s is not None
 
 
 def test_batches_beyond_the_full_one_are_of_one_kind() -> None:

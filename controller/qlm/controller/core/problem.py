@@ -275,7 +275,7 @@ def _planned(
             cls, times = group.cls, times_of(group.cls)
         last = last_ns[group.id]
         if demotes:
-            planned = demand_with_demotion(group, view, last, snapshot.now_ns, times.service_s)
+            planned = demand_with_demotion(group, view, last, snapshot.now_ns, times.takes_s)
         else:
             planned = deadline_demand(group, view, last, snapshot.now_ns)
         yield PlannedGroup(
@@ -321,9 +321,9 @@ class _Times:
     known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
 
     @cached_property
-    def service_s(self) -> float:
+    def takes_s(self) -> float:
         """Seconds from the start of a request to what its SLO measures, on the fastest kind."""
-        return min((form.tail.mean for form in self.forms.values()), default=0.0)
+        return min((form.takes_s for form in self.forms.values()), default=0.0)
 
     @cached_property
     def request_tokens(self) -> float:

@@ -7,10 +7,8 @@ from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
 from qlm.agents.core.scheduling.visits.waiting import arrival_slack_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import RequestClass
+from qlm.domain.urgency import SLACK_SHARE
 from qlm.domain.virtual_queue import ClassForecast
-
-SLACK_SHARE: Final = 0.25
-"""Share of the tightest slack that prompts which are computed first may take."""
 
 LEAST_SHARE: Final = 0.2
 """Least slack, as a share of the objective: starts may take long because prompts wait in the engine."""

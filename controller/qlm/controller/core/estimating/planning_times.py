@@ -19,6 +19,7 @@ from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
+from qlm.domain.urgency import SLACK_SHARE
 from qlm.domain.values import value
 from qlm.planner.problem import GroupTime
 from qlm.rct_estimator.cluster.batch_tails import BatchTails
@@ -39,6 +40,8 @@ class PlanningForm:
 
     Attributes:
         tail: Time from a slot of a full batch to what the SLO measures.
+        takes_s: Its mean behind no more prompts than agents let an engine have before it (decision 50). For
+            the tail, all that fit have been started, so that many of their prompts may wait in the engine.
         entry: The class on the kind.
         correction: Speed correction.
     """
@@ -47,6 +50,7 @@ class PlanningForm:
     own_var: float
     class_sd_s: float
     tail: Normal
+    takes_s: float
     entry: ClassEntry
     correction: Correction
 
@@ -122,30 +126,33 @@ def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: floa
     if entry is None:
         return None
     correction = snapshot.pooled.get((cls.model, kind)) or Correction()
-    return form_of(entry, correction, waited, first_token_counts=cls.about_first_token)
+    return form_of(cls, entry, correction, waited)
 
 
 def form_of(
-    entry: ClassEntry, correction: Correction, waited: float = 1.0, *, first_token_counts: bool = False
+    cls: RequestClass, entry: ClassEntry, correction: Correction, waited: float = 1.0
 ) -> PlanningForm:
     """Compute the form of a class on a kind from its entry.
 
     Args:
-        entry: The class on the kind.
+        cls: The class.
+        entry: It on the kind.
         correction: Speed correction.
         waited: Share of the decodes that other requests wait for.
-        first_token_counts: Its objective is about the first token.
     """
     times, factor, uncertainty = entry.times, correction.factor, correction.uncertainty
     prompt_s = times.prompt_s * factor
     decode_s = (times.request_s - times.prompt_s) * factor
     each_s = prompt_s + waited * decode_s
-    tail = (entry.first_token if first_token_counts else entry.answer).scaled(factor)
+    tail = (entry.first_token if cls.about_first_token else entry.answer).scaled(factor)
+    state, bound_s = entry.on_kind.state, SLACK_SHARE * (cls.target_ms or 0.0) / 1e3
+    beyond_bound_s = max(0.0, (state.prefill_s - state.own_prefill_s) * factor - bound_s)
     return PlanningForm(
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
         class_sd_s=waited * decode_s * times.work_uncertainty,
         tail=_with_uncertainty(tail, uncertainty),
+        takes_s=tail.mean - beyond_bound_s,
         entry=entry,
         correction=correction,
     )

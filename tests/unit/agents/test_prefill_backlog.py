@@ -56,8 +56,9 @@ def served(made: Bench, first: Request, output: TokenIds = ()) -> list[Submit]:
         output: Tokens that another agent has logged of each.
     """
     submits: list[Submit] = []
-    while pulls := made.take(Pull):
-        (pull,) = pulls
+    pulls = made.take(Pull)
+    while pulls:
+        pull = pulls.pop(0)
         number = len(made.log)
         requests = [replace(first, id=RequestId(f"{first.id}-{number + each}")) for each in range(pull.limit)]
         messages = tuple(PulledMessage(delivery=delivery_of(each), request=each) for each in requests)
@@ -67,6 +68,7 @@ def served(made: Bench, first: Request, output: TokenIds = ()) -> list[Submit]:
             made.log[each.id] = list(output)
             made.answer(each, made.granted(output))
         submits += made.take(Submit)
+        pulls += made.take(Pull)
     return submits
 
 
@@ -145,6 +147,20 @@ def test_what_the_prefix_cache_usually_has_of_a_prompt_does_not_count() -> None:
         call_id = submit.call.call_id
         made.send(GenerationEnded(call_id=call_id, finish="stop", cached_tokens=BULK_TOKENS * 3 // 4))
     assert len(served(made, bulk(made))) == 10
+
+
+def test_short_prompts_are_not_pulled_one_by_one_beside_long_contexts() -> None:
+    """They were taken to be as long as what runs, so that a pull and an iteration passed for each."""
+    made = bench(objective_s=2.0)
+    document = a_request("document", prompt_tokens=3000, max_tokens=100, arrival_ns=made.now_ns)
+    short = a_request("short", deadline_ms=60_000.0, prompt_tokens=20, max_tokens=2, arrival_ns=made.now_ns)
+    offer(made, document, 2.0)
+    (only,) = served(made, document)
+    offer(made, short, 2.0)
+    made.send(Progress(chunks=((only.call.call_id, (1,)),)))
+    (first,) = served(made, short)
+    made.send(GenerationEnded(call_id=first.call.call_id, finish="stop", cached_tokens=0))
+    assert len(served(made, short)) == 1000 // 20
 
 
 def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:

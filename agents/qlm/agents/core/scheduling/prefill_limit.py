@@ -33,10 +33,11 @@ def computed_tokens(state: AgentState, tracked: TrackedRequest) -> int:
 
 def prompts_wanted(state: AgentState, cls: RequestClass) -> int:
     """Return how many more prompts of a class may be pulled for the engine."""
-    requests = state.requests
-    usual_tokens = requests.kv.tokens / requests.kv.running if requests.kv.running else USUAL_TOKENS
-    computed = round(usual_tokens * state.stats.prompts.computed_share(cls))
-    return requests.prefill.places(computed, len(requests.leasing) + state.queue.pulling)
+    requests, computed = state.requests, state.stats.prompts.computed_tokens(cls)
+    if computed is None:
+        mean_tokens = requests.kv.tokens / requests.kv.running if requests.kv.running else USUAL_TOKENS
+        computed = min(mean_tokens, USUAL_TOKENS)
+    return requests.prefill.places(round(computed), len(requests.leasing) + state.queue.pulling)
 
 
 def _tightest_slack_s(state: AgentState) -> float:

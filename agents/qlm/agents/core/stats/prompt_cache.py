@@ -42,6 +42,11 @@ class PromptCache:
         _prompts, _hits, tokens, cached = self._sums.get(cls, _NONE)
         return 1.0 - cached / tokens if tokens else 1.0
 
+    def computed_tokens(self, cls: RequestClass) -> float | None:
+        """Return the tokens that engines compute of a mean prompt of a class; None before the first ended."""
+        prompts, _hits, tokens, cached = self._sums.get(cls, _NONE)
+        return (tokens - cached) / prompts if prompts else None
+
     def report(self) -> tuple[CachedPrompts, ...]:
         """Return the sums."""
         return tuple(

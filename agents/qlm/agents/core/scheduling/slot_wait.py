@@ -1,4 +1,4 @@
-"""Whether a slot frees by itself early enough, so that a request need not be preempted for it.
+"""Whether a slot frees by itself early enough, so that a request need not be preempted for it (decision 53).
 
 The ends of running answers count as a Poisson process: with n of them, each of which takes s seconds in the
 mean, n / s end per second (Little's law).

@@ -1,4 +1,4 @@
-"""How long requests of a class have been too late without a pause: a burst, or overload."""
+"""How long requests of a class have been too late without a pause: a burst, or overload (decision 52)."""
 
 from typing import Final
 

@@ -190,17 +190,15 @@ async def test_requests_accepted_while_redis_is_away_are_known_and_served_once_i
 async def test_an_emptied_redis_fills_again_and_no_answer_is_spliced(
     rig: Rig, load: Load, record_property: Note
 ) -> None:
-    await load.forget_ended()
-    rig.redis.flush()
+    load.empty(rig.redis)
     await check_recovery(load, time.monotonic(), record_property, may_lose_output=True)
 
 
 async def test_an_emptied_redis_and_a_killed_agent_at_once_lose_no_request(
     rig: Rig, load: Load, record_property: Note
 ) -> None:
-    await load.forget_ended()
     rig.parts.agents[LAUNCHED].kill()
-    rig.redis.flush()
+    load.empty(rig.redis)
     rig.parts.agents[LAUNCHED].start()
     await check_recovery(load, time.monotonic(), record_property, may_lose_output=True)
 

@@ -62,10 +62,16 @@ class RedisServer:
         """End it with SIGKILL, as a crash would."""
         self._process.kill()
 
-    def flush(self) -> None:
-        """Delete all data, as a Redis that came back empty would have lost it."""
-        with contextlib.closing(redis.Redis.from_url(self.url)) as client:
-            client.flushall()
+    def flush(self, *, read: str = "") -> list[bytes]:
+        """Delete all data, as a Redis that came back empty would have lost it.
+
+        Return what the list `read` held at that moment.
+        """
+        with contextlib.closing(redis.Redis.from_url(self.url)) as client, client.pipeline() as both:
+            both.lrange(read, 0, -1)
+            both.flushall()
+            items: list[bytes] = both.execute()[0]
+            return items
 
     def _answers(self) -> bool:
         with contextlib.closing(redis.Redis.from_url(self.url, socket_timeout=1.0)) as client:

@@ -20,6 +20,9 @@ _LEAD_SHARE_MAX: Final = 0.9
 SLACK_SHARE: Final = 0.25
 """Share of the tightest slack that the prompts in an engine may take (decision 50)."""
 
+SLACK_OF_S: Final = 300.0
+"""The slack of a class counts if a request of it is expected in this time."""
+
 
 def deadline_or_last(deadline: float | None) -> float:
     """Return the deadline in its own unit; infinity, which sorts last, if there is none."""

@@ -71,6 +71,11 @@ class SteadyState:
     uncertainty: float = 0.0
 
     @property
+    def prompts_before_s(self) -> float:
+        """The part of `prefill_s` that the prompts of others before its own take, in this batch."""
+        return self.prefill_s - self.own_prefill_s
+
+    @property
     def service(self) -> Normal:
         """Service time of one request, P + D_q of equations 1 and 4, seconds."""
         steps = Normal(self.workload.output.mean - 1, self.workload.output.var)

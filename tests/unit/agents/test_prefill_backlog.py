@@ -7,13 +7,12 @@ import pytest
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled, QueueRead
-from qlm.agents.core.scheduling.prefill_limit import EXPECTED_S
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import AcquireLease, Pull, PulledMessage, Submit
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.request import Request
-from qlm.domain.urgency import SLACK_SHARE
+from qlm.domain.urgency import SLACK_OF_S, SLACK_SHARE
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from support.agent_bench import HOLDER, Bench, M, delivery_of, group_of
 from support.requests import a_request
@@ -164,7 +163,7 @@ def test_short_prompts_are_not_pulled_one_by_one_beside_long_contexts() -> None:
 
 
 def test_an_objective_of_which_no_request_is_expected_bounds_nothing() -> None:
-    rate_rps = 0.5 / EXPECTED_S
+    rate_rps = 0.5 / SLACK_OF_S
     made = bench(objective_s=2.0, rate_rps=rate_rps)
     offer(made, bulk(made), 2.0, rate_rps)
     assert len(served(made, bulk(made))) == SLOTS

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlm.controller.core.estimating.planning_times import WAITED_SHARE_MIN
+from qlm.controller.core.estimating.planning_times import WAITED_SHARE_MIN, FormInBatch
 from qlm.controller.core.estimating.queues import estimates
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
-from qlm.controller.core.problem import accelerator_of, kinds_to_add, make_problem
+from qlm.controller.core.problem import accelerator_of, arriving_forms, kinds_to_add, make_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.formats.extensions import ClassExtensions
 from qlm.domain.ids import ModelId
@@ -162,8 +162,13 @@ def test_a_reader_is_not_given_up_for_prompts_that_agents_keep_out_of_the_engine
     seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
     now = first_snapshot(seen, fleet)
     assert now.state.times.entries[STREAM, KIND].first_token.mean > 2.0
-    (planned,) = make_problem(seen, now, move_s=0.0, demotes=True).groups
+    problem = make_problem(seen, now, move_s=0.0, demotes=True)
+    (planned,) = problem.groups
     assert planned.deadline_s is not None
+    assert all(time.tail.mean < 1.0 for time in planned.time.values()), "nor planned for them"
+    (alone,) = arriving_forms(now, problem, [STREAM])[STREAM].values()
+    full = FormInBatch(alone.form, batch=PLACES)
+    assert full.time.tail.mean < 1.0 < full.first_token.mean
 
 
 def test_batches_beyond_the_full_one_are_of_one_kind() -> None:

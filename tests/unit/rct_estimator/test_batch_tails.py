@@ -45,3 +45,13 @@ def test_between_two_sizes_it_is_between_and_above_the_full_batch_it_is_full() -
     low, middle, high = (of.at(batch).mean for batch in (STEP**4, STEP**4.5, STEP**5))
     assert low < middle < high
     assert of.at(1e9) == of.at(steady_state(PROFILE, WORK).batch)
+
+
+def test_prompts_before_its_own_count_only_as_far_as_an_engine_is_given_them() -> None:
+    prompts = Workload(prompt_tokens=2000.0, output=Normal(20.0, 20.0**2))
+    state = steady_state(PROFILE, prompts)
+    full = ClassOnKind(state=state, lengths=lengths(), cap=2000.0)
+    of = BatchTails(PROFILE, full, first_token=True)
+    whole, bounded = of.at(state.batch), of.at(state.batch, 0.5)
+    assert whole.mean - bounded.mean == pytest.approx(state.prompts_before_s - 0.5)
+    assert of.at(1.0, 0.5) == of.at(1.0), "nothing is before it"

@@ -15,9 +15,8 @@ from qlm.controller.core.deadlines import deadline_demand, demand_with_demotion
 from qlm.controller.core.estimating.planning_times import (
     FormInBatch,
     PlanningForm,
+    PlanningForms,
     busy_time,
-    planning_form,
-    waited_shares,
     waiting_requests,
 )
 from qlm.controller.core.estimating.queues import last_arrivals_ns
@@ -178,11 +177,11 @@ def arriving_forms(
         each.kind: _variant(snapshot.instances[each.id], snapshot, swap_hysteresis=False)
         for each in problem.instances
     }
-    waited, waiting = waited_shares(snapshot), waiting_requests(snapshot)
+    known, waiting = PlanningForms(snapshot), waiting_requests(snapshot)
     found: dict[RequestClass, dict[str, FormInBatch]] = {}
     for cls in classes:
         requests = waiting[cls.model] + 1
-        forms = _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0)).items()
+        forms = _forms(known, cls, kinds).items()
         batches = {kind: kinds[kind].batch(cls.model, requests, requests) for kind, _ in forms}
         found[cls] = {kind: FormInBatch(form, batches[kind]) for kind, form in forms}
     return found
@@ -253,14 +252,14 @@ def _leave_s(instance: InstanceSnapshot, fleet: Fleet) -> float:
 def _planned(
     snapshot: Snapshot, kinds: Mapping[str, _Variant], homes: StrandHomes, *, demotes: bool
 ) -> Iterator[PlannedGroup]:
-    waited = waited_shares(snapshot)
+    forms_of = PlanningForms(snapshot)
     known: dict[RequestClass, _Times] = {}
     waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
     of_model = waiting_requests(snapshot)
 
     def times_of(cls: RequestClass) -> _Times:
         if cls not in known:
-            forms = _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0))
+            forms = _forms(forms_of, cls, kinds)
             away_s = {
                 name: homes.away_s(cls, form.entry, kinds[name].home) * form.correction.factor
                 for name, form in (forms.items() if homes.home(cls) is not None else ())
@@ -291,11 +290,9 @@ def _planned(
         )
 
 
-def _forms(
-    snapshot: Snapshot, cls: RequestClass, kinds: Mapping[str, _Variant], waited: float
-) -> dict[str, PlanningForm]:
+def _forms(known: PlanningForms, cls: RequestClass, kinds: Mapping[str, _Variant]) -> dict[str, PlanningForm]:
     accelerators = {variant.accelerator for variant in kinds.values() if cls.model in variant.models}
-    of_accelerator = {each: planning_form(snapshot, cls, each, waited) for each in sorted(accelerators)}
+    of_accelerator = {each: known.of(cls, each) for each in sorted(accelerators)}
     forms = {
         name: of_accelerator[variant.accelerator]
         for name, variant in kinds.items()

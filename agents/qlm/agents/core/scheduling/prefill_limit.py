@@ -7,14 +7,11 @@ from qlm.agents.core.scheduling.visits.forecasts import USUAL_TOKENS
 from qlm.agents.core.scheduling.visits.waiting import arrival_slack_s
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import RequestClass
-from qlm.domain.urgency import SLACK_SHARE
+from qlm.domain.urgency import SLACK_OF_S, SLACK_SHARE
 from qlm.domain.virtual_queue import ClassForecast
 
 LEAST_SHARE: Final = 0.2
 """Least slack, as a share of the objective: starts may take long because prompts wait in the engine."""
-
-EXPECTED_S: Final = 300.0
-"""A class counts if a request of it is expected in this time."""
 
 
 def follow_objectives(state: AgentState) -> None:
@@ -59,4 +56,4 @@ def _may_come(forecast: ClassForecast) -> bool:
     The rates of an instance that is free to leave its model are 0: others serve all arrivals. But as long as
     it stays, plans give it some of any class.
     """
-    return not forecast.rate_rps or forecast.rate_rps * EXPECTED_S >= 1
+    return not forecast.rate_rps or forecast.rate_rps * SLACK_OF_S >= 1

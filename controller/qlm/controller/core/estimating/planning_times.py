@@ -19,12 +19,13 @@ from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
-from qlm.domain.urgency import SLACK_SHARE
+from qlm.domain.urgency import SLACK_OF_S, SLACK_SHARE
 from qlm.domain.values import value
 from qlm.planner.problem import GroupTime
 from qlm.rct_estimator.cluster.batch_tails import BatchTails
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 
 WAITED_SHARE_MIN: Final = 0.2
@@ -40,8 +41,7 @@ class PlanningForm:
 
     Attributes:
         tail: Time from a slot of a full batch to what the SLO measures.
-        takes_s: Its mean behind no more prompts than agents let an engine have before it (decision 50). For
-            the tail, all that fit have been started, so that many of their prompts may wait in the engine.
+        prompts_max_s: Prompts that agents let an engine have before its own, seconds (decision 50).
         entry: The class on the kind.
         correction: Speed correction.
     """
@@ -50,14 +50,21 @@ class PlanningForm:
     own_var: float
     class_sd_s: float
     tail: Normal
-    takes_s: float
+    prompts_max_s: float
     entry: ClassEntry
     correction: Correction
+
+    @property
+    def takes_s(self) -> float:
+        """Mean time from a slot of a full batch to what the SLO measures, behind those prompts."""
+        before_s = self.entry.on_kind.state.prompts_before_s * self.correction.factor
+        return self.tail.mean - max(0.0, before_s - self.prompts_max_s)
 
     def time(self, requests: int, batch: float = math.inf) -> GroupTime:
         """Return service time and tail of a group of that size in a batch of about `batch`."""
         service = Normal(requests * self.each_s, requests * self.own_var)
-        tail = self.entry.tails.at(batch).scaled(self.correction.factor)
+        factor = self.correction.factor
+        tail = self.entry.tails.at(batch, self.prompts_max_s / factor).scaled(factor)
         return GroupTime(
             service=service,
             tail=tail,
@@ -113,24 +120,31 @@ class FormInBatch:
         return _with_uncertainty(tails.at(self.batch).scaled(correction.factor), correction.uncertainty)
 
 
-def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: float) -> PlanningForm | None:
-    """Compute the form of a class on a kind of accelerator; None if it cannot run there.
+class PlanningForms:
+    """The forms of the classes in a snapshot."""
 
-    Args:
-        snapshot: The cluster.
-        cls: The class.
-        kind: The kind.
-        waited: Share of the decodes that other requests wait for; see `waited_shares`.
-    """
-    entry = snapshot.state.times.entries.get((cls, kind))
-    if entry is None:
-        return None
-    correction = snapshot.pooled.get((cls.model, kind)) or Correction()
-    return form_of(cls, entry, correction, waited)
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._entries = snapshot.state.times.entries
+        self._corrections = snapshot.pooled
+        self._waited = _waited_shares(snapshot)
+        self._slacks_s = _tightest_slacks_s(snapshot)
+
+    def of(self, cls: RequestClass, kind: str) -> PlanningForm | None:
+        """Return the form of a class on a kind of accelerator; None if it cannot run there."""
+        entry = self._entries.get((cls, kind))
+        if entry is None:
+            return None
+        correction = self._corrections.get((cls.model, kind)) or Correction()
+        waited, slack_s = self._waited.get(cls.model, 1.0), self._slacks_s.get(cls.model, math.inf)
+        return form_of(cls, entry, correction, waited, slack_s)
 
 
 def form_of(
-    cls: RequestClass, entry: ClassEntry, correction: Correction, waited: float = 1.0
+    cls: RequestClass,
+    entry: ClassEntry,
+    correction: Correction,
+    waited: float = 1.0,
+    slack_s: float = math.inf,
 ) -> PlanningForm:
     """Compute the form of a class on a kind from its entry.
 
@@ -139,23 +153,41 @@ def form_of(
         entry: It on the kind.
         correction: Speed correction.
         waited: Share of the decodes that other requests wait for.
+        slack_s: The tightest slack that is expected of its model: agents give engines prompts for a share of
+            it.
     """
     times, factor, uncertainty = entry.times, correction.factor, correction.uncertainty
     prompt_s = times.prompt_s * factor
     decode_s = (times.request_s - times.prompt_s) * factor
     each_s = prompt_s + waited * decode_s
     tail = (entry.first_token if cls.about_first_token else entry.answer).scaled(factor)
-    state, bound_s = entry.on_kind.state, SLACK_SHARE * (cls.target_ms or 0.0) / 1e3
-    beyond_bound_s = max(0.0, (state.prefill_s - state.own_prefill_s) * factor - bound_s)
     return PlanningForm(
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
         class_sd_s=waited * decode_s * times.work_uncertainty,
         tail=_with_uncertainty(tail, uncertainty),
-        takes_s=tail.mean - beyond_bound_s,
+        prompts_max_s=_prompts_max_s(entry.profile, min(slack_s, _slack_s(cls))),
         entry=entry,
         correction=correction,
     )
+
+
+def _prompts_max_s(profile: Profile, slack_s: float) -> float:
+    """Return the time of prompts that agents let an engine have: two iterations full of them in any case."""
+    return max(SLACK_SHARE * slack_s, 2 * profile.iteration.linear(profile.batched_tokens_max) / 1e3)
+
+
+def _tightest_slacks_s(snapshot: Snapshot) -> dict[ModelId, float]:
+    """Return the least objective by model, seconds, of the classes of which requests are expected."""
+    slacks_s: dict[ModelId, float] = {}
+    for cls, arrivals in snapshot.state.arrivals.items():
+        if arrivals.accepted_rps * SLACK_OF_S >= 1:
+            slacks_s[cls.model] = min(slacks_s.get(cls.model, math.inf), _slack_s(cls))
+    return slacks_s
+
+
+def _slack_s(cls: RequestClass) -> float:
+    return math.inf if cls.late or not cls.target_ms else cls.target_ms / 1e3
 
 
 def _with_uncertainty(time: Normal, uncertainty: float) -> Normal:
@@ -183,7 +215,7 @@ def waiting_requests(snapshot: Snapshot) -> Counter[ModelId]:
     return waiting
 
 
-def waited_shares(snapshot: Snapshot) -> dict[ModelId, float]:
+def _waited_shares(snapshot: Snapshot) -> dict[ModelId, float]:
     """Return the share of the waiting requests' decodes that other requests wait for, by model."""
     waiting = waiting_requests(snapshot)
     saved: defaultdict[ModelId, float] = defaultdict(float)

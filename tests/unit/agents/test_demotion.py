@@ -5,7 +5,7 @@ from dataclasses import replace
 from qlm.agents.core.events import GenerationEnded, Progress, Pulled
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Abort, AcquireLease, Demote, Pull, PulledMessage, ReportParked, Submit
-from qlm.domain.group import request_class
+from qlm.domain.group import Group, request_class
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.request import Request
 from qlm.domain.slo import TokenSlo
@@ -122,6 +122,49 @@ def test_late_requests_are_demoted_even_when_no_slot_is_free() -> None:
     bench.store_appends()
     assert [demoted.request.id for demoted in bench.take(Demote)] == ["late"]
     assert [len(abort.call_ids) for abort in bench.take(Abort)] == [1], "the fresh one may evict"
+
+
+def full(bench: Bench) -> None:
+    """Fill the only slot with a request that is as urgent as any."""
+    bench.later(10)
+    running = a_request("running", deadline_ms=600_000, arrival_ns=bench.now_ns, max_tokens=1000)
+    bench.start(running)
+    bench.at_pace(token_s=0.1, service_s=1)
+
+
+def scans(bench: Bench, *groups: Group) -> list[tuple[str, int]]:
+    """Return what is pulled after a reading of the virtual queue."""
+    bench.take(Pull)
+    bench.queue(*groups)
+    return [(each.group, each.limit) for each in bench.take(Pull)]
+
+
+def test_late_requests_of_a_group_behind_the_head_do_not_hold_up_those_behind_them() -> None:
+    """Else each that arrives there is late in turn: the plan puts a group last whose requests are late."""
+    bench = Bench(seqs_max=1)
+    full(bench)
+    head = group_of(a_request("batch", arrival_ns=bench.now_ns), name="head", count=9)
+    late, fresh = chat("late", bench.now_ns - 4 * S), chat("fresh", bench.now_ns)
+    behind = replace(group_of(late, name="behind", count=8), last_arrival_ns=fresh.arrival_ns)
+    assert scans(bench, head, behind) == [("behind", 6)], "of eight in 4 s those that came 1 s ago or earlier"
+    message = PulledMessage(delivery=delivery_of(late), request=late)
+    bench.send(Pulled(group=behind.id, limit=6, messages=(message,)))
+    assert bench.take(AcquireLease)
+    bench.answer(late, bench.granted())
+    bench.store_appends()
+    assert [demoted.request.id for demoted in bench.take(Demote)] == ["late"]
+    assert scans(bench, head, behind) == [], "its first request is another one now, of an unknown arrival"
+    later = replace(behind, head_arrival_ns=fresh.arrival_ns, last_arrival_ns=None, count=2)
+    assert scans(bench, head, later) == [], "it has time"
+    bench.later(2)
+    assert [(each.group, each.limit) for each in bench.take(Pull)] == [("behind", 1)]
+
+
+def test_where_agents_do_not_demote_no_group_behind_the_head_is_pulled() -> None:
+    bench = Bench(seqs_max=1, settings=AgentSettings(demotes=False))
+    full(bench)
+    head = group_of(a_request("batch", arrival_ns=bench.now_ns), name="head", count=9)
+    assert scans(bench, head, group_of(chat("late", bench.now_ns - 4 * S), name="behind", count=8)) == []
 
 
 def test_a_preempted_request_whose_deadline_has_passed_is_demoted_with_its_tokens() -> None:

@@ -99,6 +99,7 @@ class QueueHead:
         self._admits: Callable[[Group], bool] | None = None
         self._has_best_effort_of: ModelId | None = None
         self._first_since: tuple[GroupId, int] | None = None
+        self._scanned: dict[GroupId, int | None] = {}
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
         """Take a new reading. The groups of messages still being leased may include them in their counts."""
@@ -108,6 +109,7 @@ class QueueHead:
                 taken[group] = taken.get(group, 0) + 1
         self._queue, self._taken, self._spent, self._awaited_now = queue, taken, 0, None
         self._backoff.keep(queue.groups)
+        self._scanned = {group.id: at for group in queue.groups if (at := self._scanned.get(group.id))}
         self.awaited = frozenset(self.models())
         self.changed()
 
@@ -183,6 +185,20 @@ class QueueHead:
         for group in self._queue.groups[self._spent :]:
             if self._possible(group):
                 yield group, self.left(group)
+
+    def behind(self, head: Group, model: ModelId, now_ns: int) -> Iterator[Group]:
+        """Yield the other groups of a model that could be scanned now, in queue order."""
+        for group in self._queue.groups[self._spent :]:
+            if group.cls.model != model or group.id == head.id or not self._possible(group):
+                continue
+            if self._scanned.get(group.id) == group.head_arrival_ns or self._passed_over(group):
+                continue
+            if self._backoff.until_ns(group.id) <= now_ns:
+                yield group
+
+    def scanned(self, group: Group) -> None:
+        """Note that the first requests of a group were pulled: until the next reading its head is unknown."""
+        self._scanned[group.id] = group.head_arrival_ns
 
     @property
     def forecasts(self) -> Sequence[ClassForecast]:

@@ -11,6 +11,7 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.stats.agent_stats import AgentStats
 from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import ModelId
 
 
 def too_late(tracked: TrackedRequest, stats: AgentStats, now_ns: int) -> bool:
@@ -38,6 +39,35 @@ def needs_demotion_scan(
     if head.deadline_ns is None or requests.new or queue.pulling:
         return False
     return now_ns + _lead_ns(stats, head.cls, now_ns) > head.deadline_ns
+
+
+def late_behind(
+    head: Group, model: ModelId, requests: RequestTable, queue: QueueHead, stats: AgentStats, now_ns: int
+) -> tuple[Group, int] | None:
+    """Return a group behind the head whose first request is too late, and how many may be: to demote them.
+
+    Plans put a group last that cannot be in time. Those that arrive join it behind the late ones, and would
+    be late in turn, one after the other, though each had time enough when it came.
+    """
+    if queue.pulling:
+        return None
+    for group in queue.behind(head, model, now_ns):
+        if group.deadline_ns is None or group.cls.late:
+            continue
+        # Those of the last scan that had time have to be served first.
+        scanned = any(tracked.request.cls == group.cls for tracked in requests.ready_for(model))
+        late_ns = now_ns + _lead_ns(stats, group.cls, now_ns) - group.deadline_ns
+        if late_ns > 0 and not scanned:
+            return group, _late_in(group, queue.left(group), late_ns)
+    return None
+
+
+def _late_in(group: Group, left: int, late_ns: int) -> int:
+    """Return how many requests of a group are too late if they came evenly and the first is by so much."""
+    first_ns, last_ns = group.head_arrival_ns, group.last_arrival_ns
+    if first_ns is None or last_ns is None or last_ns <= first_ns:
+        return 1
+    return max(1, min(left, int(left * late_ns / (last_ns - first_ns))))
 
 
 def _lead_ns(stats: AgentStats, cls: RequestClass, now_ns: int) -> int:

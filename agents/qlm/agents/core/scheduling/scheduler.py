@@ -10,7 +10,7 @@ from typing import Final
 from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
 from qlm.agents.core.request import TrackedRequest, pace_of
 from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
-from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
+from qlm.agents.core.scheduling.demotion import late_behind, needs_demotion_scan, others_wait, too_late
 from qlm.agents.core.scheduling.hosting.rule import serve_batch
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
 from qlm.agents.core.scheduling.preemption import cannot_wait, preempt, preempt_for
@@ -209,10 +209,26 @@ def _slot_left(state: AgentState, tracked: TrackedRequest) -> bool:
 def _pull_first(state: AgentState, head: Group | None, now_ns: int) -> list[Action]:
     """Pull from the head group, or wait for the end of a back-off."""
     if head is not None:
-        return _pull(state, head, now_ns)
+        return _pull(state, head, now_ns) or _scan_behind(state, head, now_ns)
     if (until_ns := state.queue.until_ns) is not None:
         state.alarm.want(max(until_ns, now_ns + 1))
     return []
+
+
+def _scan_behind(state: AgentState, head: Group, now_ns: int) -> list[Action]:
+    """Pull from a group behind the head what is too late there, to demote it."""
+    model, requests, queue = state.engines.active, state.requests, state.queue
+    if model is None or not state.settings.demotes or requests.kv.pool:
+        return []
+    found = late_behind(head, model, requests, queue, state.stats, now_ns)
+    if found is None:
+        return []
+    group, count = found
+    limit = min(state.settings.pull_max, count)
+    queue.pulling += limit
+    queue.scanned(group)
+    state.stats.operations.pull_began(group, now_ns)
+    return [Pull(group=group.id, cls=group.cls, limit=limit)]
 
 
 def _waiting_here(state: AgentState, head: Group) -> int:

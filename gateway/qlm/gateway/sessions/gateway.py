@@ -157,6 +157,28 @@ class Gateway:
                 await end_tasks(tasks)
 
 
+def _publisher(
+    parts: GatewayParts,
+    hub: Hub,
+    load: LoadWatch,
+    metrics: GatewayMetrics,
+    spans: RequestSpans,
+    tasks: TaskMemory,
+) -> Publisher:
+    return Publisher(
+        broker=parts.broker,
+        store=parts.store,
+        clock=parts.clock,
+        hub=hub,
+        load=load,
+        metrics=metrics,
+        spans=spans,
+        faults=parts.faults,
+        tasks=tasks,
+        timeout_s=parts.limits.publish_timeout_s,
+    )
+
+
 def create_gateway(parts: GatewayParts) -> Gateway:
     """Wire a gateway.
 
@@ -167,10 +189,21 @@ def create_gateway(parts: GatewayParts) -> Gateway:
     served, tasks, admitted = ServedModels(parts.models), TaskMemory(), Admitted()
     metrics, spans = _metrics(limits, parts.registry, parts.exposures), RequestSpans(parts.tracer)
     away_s = limits.publish_timeout_s
-    hub = Hub(served, store, clock, limits, parts.gateway_id, metrics, spans, faults, tasks, admitted)
+    hub = Hub(
+        models=served,
+        store=store,
+        clock=clock,
+        limits=limits,
+        gateway_id=parts.gateway_id,
+        metrics=metrics,
+        spans=spans,
+        faults=faults,
+        calls=tasks,
+        admitted=admitted,
+    )
     load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_s, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = Publisher(parts.broker, store, clock, hub, load, metrics, spans, faults, tasks, away_s)
+    publisher = _publisher(parts, hub, load, metrics, spans, tasks)
     intake = Intake(
         models=served,
         encoder=encoder,

@@ -68,6 +68,7 @@ class Hub:
 
     def __init__(
         self,
+        *,
         models: ServedModels,
         store: GatewayStore,
         clock: Clock,

@@ -33,6 +33,7 @@ class Publisher:
 
     def __init__(
         self,
+        *,
         broker: Broker,
         store: GatewayStore,
         clock: Clock,

@@ -33,7 +33,7 @@ TO_ENGINE_S: Final = 0.004
 
 FROM_ENGINE_S: Final = 0.002
 """Time from a token of the engine to the client: a log entry and a notice. Together with `TO_ENGINE_S` the
-measured overhead of QLM per request (docs/measurements.md: 3.6 to 6.3 ms in the median)."""
+measured overhead of QLM per request (docs/measurements-cost.md: 3.6 to 6.3 ms in the median)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

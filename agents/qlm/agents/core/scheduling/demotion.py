@@ -54,10 +54,9 @@ def late_behind(
     for group in queue.behind(head, model, now_ns):
         if group.deadline_ns is None or group.cls.late:
             continue
-        # Those of the last scan that had time have to be served first.
-        scanned = any(tracked.request.cls == group.cls for tracked in requests.ready_for(model))
         late_ns = now_ns + _lead_ns(stats, group.cls, now_ns) - group.deadline_ns
-        if late_ns > 0 and not scanned:
+        # Those of the last scan that had time have to be served first.
+        if late_ns > 0 and all(each.request.cls != group.cls for each in requests.ready_for(model)):
             return group, _late_in(group, queue.left(group), late_ns)
     return None
 

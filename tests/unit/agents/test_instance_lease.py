@@ -18,13 +18,15 @@ from qlm.agents.core.state import AgentSettings
 from qlm.agents.engines.guard import start_ticks
 from qlm.agents.engines.model_host import ModelHost
 from qlm.agents.shell import own_process as facts
+from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.errors import BrokerUnavailableError, InstanceHeldError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ModelId, SessionId
-from qlm.domain.lease import AgentProcess, Holder
+from qlm.domain.lease import AgentProcess, Holder, InstanceHeld
+from qlm.domain.shell.faults import FaultLog
 from qlm.rct_estimator.host_memory import SwapCost
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
@@ -189,6 +191,33 @@ async def test_the_next_session_of_a_process_takes_over_from_its_own(tmp_path: P
     async with plant(tmp_path, store=store, process=replace(NEW, began_ns=NEW.began_ns + 1)) as it:
         await it.accept(a_request())
         await it.all_end_exactly_once()
+
+
+class LateAnswers(MemoryStore):
+    """Refuses at once the first time; the next answer comes when the lease has lapsed meanwhile."""
+
+    lapsed_s = 0.0
+
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
+        refusal = await super().heartbeat(status, ttl_s, replaces)
+        loop = asyncio.get_running_loop()
+        if refusal is not None and not self.lapsed_s:
+            self.lapsed_s = loop.time() + refusal.lapses_in_s
+        elif refusal is not None:
+            await until(lambda: loop.time() > self.lapsed_s)
+        return refusal
+
+
+async def test_a_refusal_that_comes_late_is_no_sign_of_life(tmp_path: Path) -> None:
+    """On a busy machine an answer may be read after the lapse of the lease that it tells of."""
+    store = LateAnswers(SystemClock())
+    await store.heartbeat(held_by(OLD), 0.3)
+    lease = InstanceLease(HOLDER, store, FaultLog(), ELSEWHERE, lambda _: False)
+    status = InstanceStatus(holder=HOLDER, accelerator="A10", models=(M,))
+    await asyncio.wait_for(lease.acquire(lambda: status, patient=False), 10)
+    assert lease.valid
 
 
 @pytest.mark.parametrize("process", [ELSEWHERE, None])

@@ -74,11 +74,15 @@ class InstanceLease:
         until_s: float | None = None
         last: Claim | None = None
         replaces: SessionId | None = None
-        while (refusal := await self._tried(status(), replaces)) is not None:
+        while True:
+            asked_s = loop.time()
+            if (refusal := await self._tried(status(), replaces)) is None:
+                return
             if until_s is None:
                 until_s = loop.time() + refusal.lapses_in_s
             ended = refusal.process is not None and self._has_ended(refusal.process)
-            step = claim(refusal, self._process, ended=ended, overdue=loop.time() >= until_s)
+            # The answer may come late: it is as old as its question.
+            step = claim(refusal, self._process, ended=ended, overdue=asked_s >= until_s)
             if step is Claim.GIVE_UP and step is not last:
                 await self._report(refusal)
             if step is Claim.GIVE_UP and not patient:

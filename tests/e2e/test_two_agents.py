@@ -136,7 +136,12 @@ def test_an_agent_that_was_stopped_ends_when_another_has_taken_over(
         os.kill(first.pid, signal.SIGSTOP)
         try:
             second.start()
-            wait_until(lambda: session(parts) not in (None, before), "the second agent has the lease")
+
+            def taken_over() -> bool:
+                assert second.exit_code is None, second.log()
+                return session(parts) not in (None, before)
+
+            wait_until(taken_over, "the second agent has the lease")
             after = session(parts)
         finally:
             os.kill(first.pid, signal.SIGCONT)

@@ -29,7 +29,7 @@ async def watch_of(clock: SetClock, interval_s: float = 1.0) -> LoadWatch:
     """Return the watch of a gateway that starts now, beside a whole store that was made at `BEGAN_NS`."""
     store = MemoryStore(clock, state=State(BEGAN_NS))
     await mark_indexed(store)
-    return LoadWatch(store, clock, cast(Hub, None), FaultLog(), interval_s=interval_s)
+    return LoadWatch(store=store, clock=clock, hub=cast(Hub, None), faults=FaultLog(), interval_s=interval_s)
 
 
 async def test_a_gateway_beside_a_new_store_knows_what_is_unknown() -> None:
@@ -79,7 +79,7 @@ class CountedStore(MemoryStore):
 async def test_all_that_wait_for_a_look_share_the_next_one() -> None:
     clock = SetClock(BEGAN_NS)
     store = CountedStore(clock, state=State(BEGAN_NS))
-    load = LoadWatch(store, clock, cast(Hub, None), FaultLog(), interval_s=3600)
+    load = LoadWatch(store=store, clock=clock, hub=cast(Hub, None), faults=FaultLog(), interval_s=3600)
     watching = asyncio.create_task(load.run())
     try:
         await until(lambda: store.looks)

@@ -157,13 +157,25 @@ class Gateway:
                 await end_tasks(tasks)
 
 
+def _load_watch(parts: GatewayParts, hub: Hub, admitted: Admitted) -> LoadWatch:
+    return LoadWatch(
+        store=parts.store,
+        clock=parts.clock,
+        hub=hub,
+        faults=parts.faults,
+        interval_s=parts.limits.view_interval_s,
+        away_max_s=parts.limits.publish_timeout_s,
+        admitted=admitted,
+    )
+
+
 def _publisher(
     parts: GatewayParts,
     hub: Hub,
     load: LoadWatch,
     metrics: GatewayMetrics,
     spans: RequestSpans,
-    tasks: TaskMemory,
+    task_memory: TaskMemory,
 ) -> Publisher:
     return Publisher(
         broker=parts.broker,
@@ -174,7 +186,7 @@ def _publisher(
         metrics=metrics,
         spans=spans,
         faults=parts.faults,
-        tasks=tasks,
+        task_memory=task_memory,
         timeout_s=parts.limits.publish_timeout_s,
     )
 
@@ -186,9 +198,8 @@ def create_gateway(parts: GatewayParts) -> Gateway:
         InvalidValueError: A model's tokenizer cannot be read.
     """
     store, clock, limits, faults = parts.store, parts.clock, parts.limits, parts.faults
-    served, tasks, admitted = ServedModels(parts.models), TaskMemory(), Admitted()
+    served, task_memory, admitted = ServedModels(parts.models), TaskMemory(), Admitted()
     metrics, spans = _metrics(limits, parts.registry, parts.exposures), RequestSpans(parts.tracer)
-    away_s = limits.publish_timeout_s
     hub = Hub(
         models=served,
         store=store,
@@ -198,12 +209,12 @@ def create_gateway(parts: GatewayParts) -> Gateway:
         metrics=metrics,
         spans=spans,
         faults=faults,
-        calls=tasks,
+        task_memory=task_memory,
         admitted=admitted,
     )
-    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, away_s, admitted)
+    load = _load_watch(parts, hub, admitted)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = _publisher(parts, hub, load, metrics, spans, tasks)
+    publisher = _publisher(parts, hub, load, metrics, spans, task_memory)
     intake = Intake(
         models=served,
         encoder=encoder,
@@ -215,7 +226,7 @@ def create_gateway(parts: GatewayParts) -> Gateway:
         load=load,
         publisher=publisher,
         render_tiers=parts.render_tiers,
-        tasks=tasks,
+        task_memory=task_memory,
     )
     return Gateway(
         models=served,
@@ -237,7 +248,15 @@ def create_gateway(parts: GatewayParts) -> Gateway:
         render_tiers=parts.render_tiers,
         keys=KeyRing(store, clock, faults),
         storage=parts.storage,
-        families=Families(intake, hub, store, load, served, encoder, limits),
+        families=Families(
+            intake=intake,
+            hub=hub,
+            store=store,
+            load=load,
+            models=served,
+            encoder=encoder,
+            limits=limits,
+        ),
         webhooks=parts.webhooks,
     )
 

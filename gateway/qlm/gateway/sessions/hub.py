@@ -77,7 +77,7 @@ class Hub:
         metrics: GatewayMetrics,
         spans: RequestSpans,
         faults: FaultLog,
-        calls: TaskMemory,
+        task_memory: TaskMemory,
         admitted: Admitted,
     ) -> None:
         """Make a hub without subscriptions; `run` starts it."""
@@ -91,7 +91,7 @@ class Hub:
         self._timing_of = lru_cache(maxsize=GRACES_MAX)(partial(timing_of, limits))
         self._metrics = metrics
         self._spans = spans
-        self._calls = calls
+        self._task_memory = task_memory
         self._admitted = admitted
         self._subscriptions: dict[RequestId, list[Subscription]] = {}
         self._timers = Timers()
@@ -294,7 +294,7 @@ class Hub:
         metadata, now_ns, times = subscription.metadata, self._clock.now_ns(), subscription.session.times
         judged = attainment(metadata, times, outcome=final.outcome, ended_ns=now_ns, tokens=final.offset)
         final = replace(final, attainment=judged)
-        self._calls.ended(metadata, times.first_ns if final.outcome.ok else None, now_ns)
+        self._task_memory.ended(metadata, times.first_ns if final.outcome.ok else None, now_ns)
         self._metrics.ended(metadata, final, times, now_ns, subscription.predicted_s)
         self._spans.ended(metadata, final, times.first_ns, now_ns)
         subscription.sink.final(final)

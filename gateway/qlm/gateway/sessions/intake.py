@@ -80,7 +80,7 @@ class Intake:
         load: LoadWatch,
         publisher: Publisher,
         render_tiers: RenderTiers,
-        tasks: TaskMemory,
+        task_memory: TaskMemory,
     ) -> None:
         self._models = models
         self._encoder = encoder
@@ -93,7 +93,7 @@ class Intake:
         self._admitting = Admitting(load, limits)
         self._publisher = publisher
         self._render_tiers = render_tiers
-        self._tasks = tasks
+        self._task_memory = task_memory
         self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
         self._retries: Retries = OwnRetries()
 
@@ -328,7 +328,7 @@ class Intake:
             return None
         assert body.slo is not None and body.slo.task is not None
         key = TaskKey(tenant(body, headers), body.slo.task.id)
-        return self._tasks.call(key, model, deadline_ns, body.slo.task.calls_left, now_ns)
+        return self._task_memory.call(key, model, deadline_ns, body.slo.task.calls_left, now_ns)
 
     def _grace_s(self, body: Asking, *, returns: bool) -> float:
         # Only clients with an Idempotency-Key, a resumable stream or retries can come back for the answer.

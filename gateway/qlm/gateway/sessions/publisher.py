@@ -42,7 +42,7 @@ class Publisher:
         metrics: GatewayMetrics,
         spans: RequestSpans,
         faults: FaultLog,
-        tasks: TaskMemory,
+        task_memory: TaskMemory,
         timeout_s: float,
     ) -> None:
         """Publish with at most `timeout_s` seconds for the broker's confirmation."""
@@ -54,7 +54,7 @@ class Publisher:
         self._metrics = metrics
         self._spans = spans
         self._faults = faults
-        self._tasks = tasks
+        self._task_memory = task_memory
         self._timeout_s = timeout_s
 
     async def publish(
@@ -204,7 +204,7 @@ class Publisher:
         now_ns = self._clock.now_ns()
         self._metrics.accepted(metadata, kind, (now_ns - metadata.arrival_ns) / 1e9)
         if not metadata.extensions.choice and (call := call_again(metadata)) is not None:
-            self._tasks.note_arrival(call, metadata.model, metadata.arrival_ns)
+            self._task_memory.note_arrival(call, metadata.model, metadata.arrival_ns)
         if expected is not None:
             self._metrics.predicted(metadata, expected)
             if subscription is not None:

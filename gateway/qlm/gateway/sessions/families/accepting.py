@@ -31,6 +31,7 @@ class Families:
 
     def __init__(
         self,
+        *,
         intake: Intake,
         hub: Hub,
         store: GatewayStore,

@@ -51,6 +51,7 @@ class LoadWatch:
 
     def __init__(
         self,
+        *,
         store: GatewayStore,
         clock: Clock,
         hub: Hub,

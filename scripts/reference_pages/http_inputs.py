@@ -24,8 +24,8 @@ from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.files.admin import LISTED_DEFAULT, LISTED_MAX
 from qlm.gateway.http.requests import OFFSET_MAX
 from qlm.gateway.http.responses_api.input_items import ITEMS_DEFAULT, ITEMS_MAX
-from qlm.gateway.sessions.dead_letters import LETTERS_MAX
 from qlm.gateway.sessions.idempotency import KEY_CHARACTERS_MAX, KEY_HEADER
+from qlm.gateway.sessions.operators.dead_letters import LETTERS_MAX
 from scripts.reference_pages.fields import NoMeaningError
 
 HEAD: Final = ("name", "in", "type", "limits", "meaning")

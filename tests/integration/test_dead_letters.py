@@ -25,7 +25,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestState
-from qlm.gateway.sessions.dead_letters import LETTERS_MAX, RESOLVED_MAX, DeadLetterQueue
+from qlm.gateway.sessions.operators.dead_letters import LETTERS_MAX, RESOLVED_MAX, DeadLetterQueue
 from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.store.embedded.memory import MemoryStore
 from simulation.injection import Failure, Injector, Site, When

@@ -34,7 +34,7 @@ from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.store import Store
 from qlm.domain.request import Request
 from qlm.domain.shell.faults import FaultLog
-from qlm.gateway.sessions.dead_letters import DeadLetterQueue
+from qlm.gateway.sessions.operators.dead_letters import DeadLetterQueue
 from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.store.embedded.store import EmbeddedStore
 from qlm.store.redis.store import RedisStore

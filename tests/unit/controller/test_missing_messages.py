@@ -18,7 +18,7 @@ from qlm.domain.ids import QueueName
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import UNHEARD_MAX_S, Delivery
 from qlm.domain.request import Request, RequestState
-from qlm.gateway.sessions.dead_letters import DeadLetterQueue
+from qlm.gateway.sessions.operators.dead_letters import DeadLetterQueue
 from qlm.gateway.tokenizers.served_models import ServedModels
 from qlm.store.embedded.memory import MemoryStore
 from support.reconciling import GPU_0, ReconcilerBench, reconciler_bench

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from qlm.broker.codec import DeadLetter, encode_dead_letter, encode_request
 from qlm.domain.ids import QueueName
-from qlm.gateway.sessions.dead_letters import decode_letter, has_id
+from qlm.gateway.sessions.operators.dead_letters import decode_letter, has_id
 from support.requests import a_request
 
 QUEUE = QueueName("qlm.class.m")

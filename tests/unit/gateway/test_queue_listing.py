@@ -7,7 +7,7 @@ from qlm.domain.group import Group, request_class
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.slo import BatchSlo
 from qlm.domain.view import ClusterView
-from qlm.gateway.sessions.queue_listing import holders_of, queues
+from qlm.gateway.sessions.operators.queue_listing import holders_of, queues
 
 
 class Looks(list[Any]):

@@ -41,10 +41,10 @@ from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.reasons import BY_OPERATOR
 from qlm.gateway.http.requests import cancel
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
-from qlm.gateway.sessions import queue_listing
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
-from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields, holders_of
+from qlm.gateway.sessions.operators import queue_listing
+from qlm.gateway.sessions.operators.queue_listing import cluster_fields, group_fields, holders_of
 
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000

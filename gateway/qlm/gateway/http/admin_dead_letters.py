@@ -18,7 +18,8 @@ from qlm.gateway.api.fields.dead import (
 )
 from qlm.gateway.http.admin import list_limit
 from qlm.gateway.http.responses import Json
-from qlm.gateway.sessions.dead_letters import (
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.operators.dead_letters import (
     LETTERS_MAX,
     DeadLetter,
     DeadLetterQueue,
@@ -28,7 +29,6 @@ from qlm.gateway.sessions.dead_letters import (
     has_id,
     letter_not_found,
 )
-from qlm.gateway.sessions.gateway import Gateway
 
 
 async def list_dead(gateway: Gateway, request: HttpRequest) -> Json[DeadLetters]:

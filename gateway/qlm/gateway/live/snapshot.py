@@ -9,7 +9,7 @@ from qlm.domain.view import ClusterView
 from qlm.gateway.api.fields.live import LiveInstance, LiveInstances, LiveQueues, Progress
 from qlm.gateway.api.fields.queues import ClassAttainment
 from qlm.gateway.core.configured import ConfiguredInstance
-from qlm.gateway.sessions.queue_listing import class_queues
+from qlm.gateway.sessions.operators.queue_listing import class_queues
 from qlm.planner.problem import PlannedGroup
 
 

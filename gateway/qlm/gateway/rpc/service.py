@@ -35,7 +35,7 @@ from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.idempotency import KEY_HEADER
 from qlm.gateway.sessions.intake import Prepared
 from qlm.gateway.sessions.lookup import final_answer, known_request
-from qlm.gateway.sessions.queue_listing import list_queues
+from qlm.gateway.sessions.operators.queue_listing import list_queues
 from qlm.gateway.sessions.resume import resume
 from qlm.gateway.sessions.subscription import Subscription
 from qlm.gateway.sessions.unattended import match_stops

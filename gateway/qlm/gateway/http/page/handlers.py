@@ -22,7 +22,7 @@ from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.live.explaining import Explain, Question
 from qlm.gateway.live.feed import LiveFeed
 from qlm.gateway.sessions.gateway import Gateway
-from qlm.gateway.sessions.queue_listing import group_fields, holders_of
+from qlm.gateway.sessions.operators.queue_listing import group_fields, holders_of
 
 VIEWERS_MAX: Final = 100
 """Open viewers of a gateway; beyond, 503."""
